@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kosmos import load_run
 from kosmos.cli import main
 from kosmos.errors import PluginError
 from kosmos.lock import LOCK_FILE, check_lock, compare, keep_lock, lock_of, read_lock
@@ -246,6 +247,8 @@ def test_a_run_whose_plugin_has_changed_goes_on_only_where_that_is_accepted(
     status, said = kosmos_says("eval", run, "--max-documents", 2)
     assert status == 0, said
     assert said.startswith(f"warning: {line}; the run was trained with other code\n")
+    with pytest.warns(UserWarning, match=f"^{re.escape(line)}; the run was trained with other code$"):
+        load_run(run, device="cpu", registry=load_plugins(["ticks"]))
     monkeypatch.setenv("KOSMOS_PLUGINS", "core")
     assert main(["eval", str(run)]) == 3
     said = capsys.readouterr().err

@@ -84,13 +84,13 @@ def chat(
     from kosmos.evaluate.generated import Writing
     from kosmos.generate import check_sampling
     from kosmos.run_sources import chats_among
-    from kosmos.train.saved import load_run
+    from kosmos.train.saved import opened_run
 
     check_sampling(temperature, top_k, top_p)
     check_stop(stop)
     hint_at_escapes(stop)
     with aside():
-        run = load_run(Path(output), step=as_step(step), overrides=parse_overrides(overrides))
+        run = opened_run(Path(output), step=as_step(step), overrides=parse_overrides(overrides))
     warnings = run.warnings()
     if chats_among(run.composition.config.data.sources) is None:
         warnings.append("no chats are found among the run's data; kosmos generate --prompt continues a text as it is")

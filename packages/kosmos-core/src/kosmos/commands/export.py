@@ -76,9 +76,9 @@ def _write_weights(output: Path, file: Path, step: str | None) -> None:
 
 def _write_language_model(output: Path, folder: Path, step: str | None) -> None:
     from kosmos.commands.language_model import read_otherwise, write_language_model
-    from kosmos.train.saved import load_run
+    from kosmos.train.saved import opened_run
 
-    run = load_run(output, step=as_step(step), device="cpu", merge=True)
+    run = opened_run(output, step=as_step(step), device="cpu", merge=True)
     for line in run.warnings():
         say(f"warning: {line}", file=sys.stderr)
     with aside():

@@ -82,8 +82,8 @@ def _heard(parallel: Parallel) -> Iterator[None]:
 
 def loaded_by_all(parallel: Parallel, output: str, step: int | Literal["best"] | None, fields: Any) -> SavedRun:
     """The run as ``load_run`` gives it, in every process. One line says why it cannot be loaded."""
-    from kosmos.train.saved import load_run
+    from kosmos.train.saved import opened_run
 
     found: list[SavedRun] = []  # each rank's own, which it tells nobody
-    parallel.agreed(lambda: found.append(load_run(output, step=step, overrides=fields)))
+    parallel.agreed(lambda: found.append(opened_run(output, step=step, overrides=fields)))
     return found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,7 +96,6 @@ class SavedRun:
         ]
 
 
-@torch.inference_mode(False)  # which is grad mode, too: parts are tried out, and weights are to be trained
 def load_run(
     output: str | Path,
     *,
@@ -106,6 +106,8 @@ def load_run(
     overrides: Mapping[str, Any] | None = None,
 ) -> SavedRun:
     """The model of the run in ``output``, in evaluation mode. All weights want gradients, frozen ones too.
+
+    What ``SavedRun.warnings`` says is warned of: damaged checkpoints, and plugins that are not those of the run.
 
     Args:
         output: the run's folder, or that of one of its checkpoints.
@@ -121,6 +123,23 @@ def load_run(
         CheckpointError: there is no whole checkpoint, none of that step, or none that was scored.
         PluginError: a component that it uses is not installed.
     """
+    found = opened_run(output, step=step, device=device, registry=registry, merge=merge, overrides=overrides)
+    for line in found.warnings():
+        warnings.warn(line, stacklevel=2)
+    return found
+
+
+@torch.inference_mode(False)  # which is grad mode, too: parts are tried out, and weights are to be trained
+def opened_run(
+    output: str | Path,
+    *,
+    step: int | Literal["best"] | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    registry: Registry | None = None,
+    merge: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> SavedRun:
+    """As ``load_run``, for who tells what there is to be said in another way."""
     check_registry(registry)
     collector.imported()
     folder, loaded = open_checkpoint(path_of("output", output, A_RUN), step, overrides or {})
