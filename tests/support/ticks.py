@@ -29,6 +29,8 @@ from kosmos import (
 
 KOSMOS_API = 1
 CELL = 4
+INFINITE = np.float32(3e38)
+"""What stands for a number that is not finite within the model: media that hold such are bad samples."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class TicksSource:
     """Series that rise or fall.
 
     Of the rows to train on, those in ``broken`` hold NaN, which the processor refuses, and those in ``infinite``
-    infinity, which it does not; those in ``deadly`` kill the process that decodes them, at those in ``stuck`` it
+    what its encoder makes infinity of; those in ``deadly`` kill the process that decodes them, at those in ``stuck`` it
     stands still, those in ``refused`` are an error of the whole source, and those in ``odd`` hold words that no other
     has.
     """
@@ -88,7 +90,7 @@ class TicksSource:
         if index in self.broken and self.split == "train":
             series[0] = np.nan
         if index in self.infinite and self.split == "train":
-            series[:] = np.inf
+            series[:] = INFINITE
         if index in self.refused and self.split == "train":
             raise DataError(f"{self.name}: the disk of row {index} is gone")
         words = Text("rising" if rising else "falling", train=True)

@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from kosmos import to_device
 from kosmos.data.batch import PackedBatch
 
-from .ticks import CELL
+from .ticks import CELL, INFINITE
 
 
 class TicksEncoder(nn.Module):
@@ -42,6 +42,7 @@ class TicksEncoder(nn.Module):
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
         lengths = grids.prod(dim=1)
         item = to_device(torch.repeat_interleave(torch.arange(len(lengths)), lengths), values.device)
-        features = torch.tanh(self.map(values.to(self.map.weight.dtype)))
+        values = values.where(values < float(INFINITE) / 2, torch.inf).to(self.map.weight.dtype)
+        features = torch.tanh(self.map(values))
         sums = features.new_zeros(len(lengths), self.width).index_add(0, item, features)
         return features + (sums / to_device(lengths.unsqueeze(1).clamp(min=1), values.device))[item]

@@ -88,8 +88,8 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_update(tmp_path: Path
     ledger = tmp_path / "run" / "guards.jsonl"
     named = ", ".join(documents[3][:3])
     assert caught.value.line().startswith(
-        f"error[training]: step 4: {NAN} (what was decoded for stream ticks is not finite); parameters were not "
-        f"changed. Lower train.learning_rate or look at the documents ({ledger}): {named}"
+        f"error[training]: step 4: {NAN} (streams.ticks.encoder: ticks (TicksEncoder): its features are not finite); "
+        f"parameters were not changed. Lower train.learning_rate or look at the documents ({ledger}): {named}"
     )
     assert caught.value.exit_status == 4
     (row,) = rows_of(ledger)

@@ -12,6 +12,9 @@ from torch.distributed.tensor import DTensor
 from kosmos.data.batch import PackedBatch
 from kosmos.model.omni import OmniModel, Stream
 
+DECODED = "what was decoded"
+"""Begins what is said of media, and not of the model."""
+
 
 def weight_not_finite(model: OmniModel) -> str | None:
     """The first weight that is not finite, in words; of weights that are cut over ranks, in what this one holds."""
@@ -35,7 +38,7 @@ def part_not_finite(model: OmniModel, batches: Iterable[PackedBatch]) -> str | N
                 if not len(media.grids):
                     continue
                 if not _is_finite(media.values):
-                    return f"what was decoded for stream {name} is not finite"
+                    return f"{DECODED} for stream {name} is not finite"
                 if cut:
                     continue
                 cells = stream.encoder(media.values, media.grids)

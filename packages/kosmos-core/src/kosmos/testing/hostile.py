@@ -24,6 +24,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 
+from kosmos.data.decoding import not_finite
 from kosmos.data.document import Media
 from kosmos.data.kept_plans import no_plan
 from kosmos.errors import SampleError, cause, own_line
@@ -130,8 +131,8 @@ def _give(processor: Any, medium: Media) -> None:
         raise Broken(f"{described(medium)}: {wrong}")
     if len(cells) != plan.cells:
         raise Broken(f"{described(medium)}: planned {plan.cells} cells, decoded {len(cells)}")
-    if cells.dtype.kind == "f" and not np.isfinite(cells).all():
-        raise Broken(f"{described(medium)} gives cells that are not finite; expected a SampleError")
+    if len(cells) and (wrong := not_finite(cells)):
+        raise Broken(f"{described(medium)}: {wrong}; expected a SampleError")
 
 
 class _TooSlow(BaseException):

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import torch
 
 from kosmos.config import GuardConfig
 from kosmos.data.batch import PackedBatch
-from kosmos.model.not_finite import part_not_finite, weight_not_finite
+from kosmos.model.not_finite import DECODED, part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
 from kosmos.runtime.devices import autocast
@@ -63,6 +64,18 @@ def whence(
     if not found and 0 < len(wrong) < len(norms):  # going backward they come to all parts in front
         found = f"the gradients of {listed(wrong)} alone are not finite"
     return f" ({found})" if found else ""
+
+
+def advice_on(text: str, steps_before: int, ledger: Path) -> str:
+    """What to do about a step that stops the run. A lower rate helps neither against what was decoded nor in a step
+    before which none has changed a weight.
+
+    Args:
+        text: what is said of it, with ``whence``.
+        ledger: where its documents are noted.
+    """
+    helps = steps_before > 0 and DECODED not in text
+    return f"{'Lower train.learning_rate or look' if helps else 'Look'} at the documents ({ledger})"
 
 
 class Guard:

@@ -31,7 +31,7 @@ from kosmos.train import gradients, memory
 from kosmos.train.backward import Backward
 from kosmos.train.compiling import compilations, compile_blocks, try_kernels
 from kosmos.train.flops import FlopMeter
-from kosmos.train.guards import Guard, whence
+from kosmos.train.guards import Guard, advice_on, whence
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.optim.states import check_made_with, made_with
@@ -221,7 +221,7 @@ class Trainer:
             changed = "were not" if self.release is None else "may have been"
             if found.kind == "non_finite":
                 text += whence(self.model, batches, norms, self.device, self.dtype, self.parallel)
-            advice = f"Lower train.learning_rate or look at the documents ({self.folder.guards})"
+            advice = advice_on(text, self.step, self.folder.guards)
             raise self.parallel.found_by_all(
                 TrainingError(f"{text}; parameters {changed} changed. {advice}: {listed(origins, at_most=3)}")
             )
