@@ -192,7 +192,7 @@ def apart(one: Tensor, other: Tensor) -> float:
 
 
 def same(one: Tensor, other: Tensor) -> bool:
-    """To the bit; NaN is as it was: cells may hold it where a medium knows no value."""
+    """To the bit; NaN is as it was."""
     import torch
 
     return bool(torch.equal(one, other) or torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
