@@ -16,8 +16,10 @@ import typer
 from kosmos.cli import GLOBAL_OPTIONS
 from kosmos.commands import chat, generate, train
 from kosmos.components import API_VERSION
+from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
+from kosmos.data.sources.folders import DATA
 from kosmos.data.sources.layouts import FILE_NAME, ROLES
-from kosmos.discovery import OPTIONS, ROW_KEYS, PluginRecord
+from kosmos.discovery import DATA_SUFFIXES, OPTIONS, ROW_KEYS, PluginRecord
 from kosmos.errors import ConfigError, PluginError
 from kosmos.plugins import Registry, load_plugins
 from kosmos.train.flops import BACKBONE, HEAD
@@ -67,13 +69,11 @@ BROKEN: dict[str, tuple[str, str]] = {
     ),
     "strung": (
         "@hookimpl\ndef kosmos_datasets(): yield DatasetSpec(name='d', target='a:b', summary='', modalities='imu')",
-        "kosmos_datasets raised ValueError: dataset d: modalities: expected a tuple of strings, got 'imu'; "
-        "did you mean ('imu',)?",
+        "kosmos_datasets: dataset 'd': modalities: expected a tuple of strings, got 'imu'; did you mean ('imu',)?",
     ),
     "target": (
         f"{HOOK}yield EncoderSpec(name='x', target='no_colon', summary='')",
-        "kosmos_encoders raised ValueError: EncoderSpec(name='x', target='no_colon'): "
-        "need a name and 'package.module:attribute'",
+        "kosmos_encoders: EncoderSpec(name='x', target='no_colon'): need a name and 'package.module:attribute'",
     ),
 }
 """Name to (source, how its problem begins)."""
@@ -164,6 +164,26 @@ def test_what_a_hook_brought_before_it_raised_stays(install: Install) -> None:
     assert "healthy" in registry.specs("encoder")
 
 
+def test_a_descriptor_that_is_wrong_costs_none_behind_it(install: Install) -> None:
+    wrong, right = MODALITY.format("dotless").replace("'c'", "'c', suffixes=('npy',)"), MODALITY.format("right")
+    install("two", f"{wrong}; yield{right.partition('yield')[2]}")
+    plugin = record(load_plugins(only=["two"]), "two")
+    assert [spec.name for spec in plugin.components] == ["right"]
+    assert plugin.problems == (
+        "kosmos_modalities: modality 'dotless': suffixes: expected lower case with the dot, got 'npy'; passed over",
+    )
+
+
+def test_files_that_are_data_themselves_are_the_media_of_none(install: Install) -> None:
+    assert {*DATA, ".json"} - {*DELIMITED} == DATA_SUFFIXES
+    install("dna", MODALITY.format("dna").replace("'c'", "'c', suffixes=('.txt', '.fasta', '.jsonl')"))
+    plugin = record(load_plugins(only=["dna"]), "dna")
+    assert [spec.suffixes for spec in plugin.components] == [(".fasta",)]
+    assert plugin.problems == (
+        "modality 'dna': suffixes: .txt, .jsonl is left out: files of it are read as data; rows may name them",
+    )
+
+
 def test_of_two_components_of_one_name_the_first_stays_and_both_plugins_are_named(install: Install) -> None:
     install("healthy", HEALTHY)
     install("later", HEALTHY + "\nassert True")
@@ -229,6 +249,19 @@ def test_the_broken_plugin_that_names_what_is_missing_is_told_first_and_no_plugi
     with pytest.raises(PluginError, match=r"broken plugin dull \(acme-dull 1\.2\): .*'bad'.*, able \(") as caught:
         registry.get("encoder", "bad")
     assert "same (" not in str(caught.value)
+
+
+def test_a_plugin_that_failed_otherwise_is_no_reason_why_something_is_missing(install: Install) -> None:
+    twice = "for _ in range(2): yield DatasetSpec(name='x', target='a:b', summary='')"
+    install("twice", f"@hookimpl\ndef kosmos_datasets():\n    {twice}")
+    install("other", f"{HOOK}yield EncoderSpec(name='else', target='nowhere', summary='')")
+    install("hook", "@hookimpl\ndef kosmos_metrics(): return 1 / 0")
+    registry = load_plugins(only=["twice", "other", "hook"])
+    with pytest.raises(PluginError) as caught:
+        registry.get("encoder", "bad")
+    assert "broken plugin" not in str(caught.value)
+    with pytest.raises(PluginError, match="because of the broken plugin hook"):
+        registry.get("metric", "bad")
 
 
 def test_asking_for_what_a_broken_plugin_should_have_brought_names_it_and_the_cause(install: Install) -> None:

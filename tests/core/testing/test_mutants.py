@@ -67,11 +67,11 @@ MUTANTS = [
     ),
     Mutant(
         "a text for suffixes", "plugin.py", 'suffixes=(".npy",)', 'suffixes="npy"',
-        "loads", "modality sonar: suffixes: expected a tuple of strings, got 'npy'",
+        "loads", "modality 'sonar': suffixes: expected a tuple of strings, got 'npy'",
     ),
     Mutant(
         "a suffix without its dot", "plugin.py", 'suffixes=(".npy",)', 'suffixes=("npy",)',
-        "loads", "modality sonar: suffixes: expected lower case with the dot, got 'npy'",
+        "loads", "modality 'sonar': suffixes: expected lower case with the dot, got 'npy'",
     ),
     Mutant(
         "hints that are one text", "processor.py", METHOD, f'    hints = "install it"\n\n{METHOD}',

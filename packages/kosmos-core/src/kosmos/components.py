@@ -6,12 +6,17 @@ when somebody asks for it) and one line about it. Discovery therefore imports no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 API_VERSION = 1
 """Version of the plugin surface. A plugin module states the one it was written for: ``KOSMOS_API = 1``."""
+
+
+def are_texts(value: object) -> bool:
+    """Whether it is a tuple or a list of strings."""
+    return isinstance(value, tuple | list) and all(isinstance(text, str) for text in value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,20 +35,22 @@ class Spec:
     summary: str
     """One line for ``kosmos plugins``."""
 
-    def __post_init__(self) -> None:
+    def _faults(self) -> Iterator[str]:
+        """What is wrong with it, a line each. One with a fault is refused when its plugin is loaded, and the others of
+        its hook stay: a descriptor that raised as it is made would take those behind it along."""
         target: object = self.target
         module, _, attribute = target.partition(":") if isinstance(target, str) else ("", "", "")
         if not isinstance(self.name, str) or not self.name or not module or not attribute:
             what = f"{type(self).__name__}(name={self.name!r}, target={self.target!r})"
-            raise ValueError(f"{what}: need a name and 'package.module:attribute'")
+            yield f"{what}: need a name and 'package.module:attribute'"
 
-    def _check_texts(self, *fields: str) -> None:
-        """Raises ValueError where one of these fields holds no tuple of strings."""
+    def _faults_of_texts(self, *fields: str) -> Iterator[str]:
+        """Which of these fields hold no tuple of strings."""
         for name in fields:
             texts: object = getattr(self, name)
-            if not isinstance(texts, tuple | list) or not all(isinstance(text, str) for text in texts):
+            if not are_texts(texts):
                 meant = f"; did you mean ({texts!r},)?" if isinstance(texts, str) else ""
-                raise ValueError(f"{self.kind} {self.name}: {name}: expected a tuple of strings, got {texts!r}{meant}")
+                yield f"{self.kind} {self.name!r}: {name}: expected a tuple of strings, got {texts!r}{meant}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +77,12 @@ class ModalitySpec(Spec):
     has_time: bool = False
     """Whether its media have time, so that what rows say of seconds is meant for them (``Media.clip``)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_texts("marks", "suffixes")
-        if wrong := [suffix for suffix in self.suffixes if not suffix.startswith(".") or suffix != suffix.lower()]:
-            raise ValueError(f"modality {self.name}: suffixes: expected lower case with the dot, got {wrong[0]!r}")
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
+        yield from self._faults_of_texts("marks", "suffixes")
+        suffixes = self.suffixes if are_texts(self.suffixes) else ()
+        if wrong := [suffix for suffix in suffixes if not suffix.startswith(".") or suffix != suffix.lower()]:
+            yield f"modality {self.name!r}: suffixes: expected lower case with the dot, got {wrong[0]!r}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +122,12 @@ class DatasetSpec(Spec):
     """Modalities that its documents hold, beside text; ``"text"`` among them adds nothing."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_texts("modalities")
-        object.__setattr__(self, "modalities", tuple(name for name in self.modalities if name != "text"))
+        if are_texts(self.modalities):
+            object.__setattr__(self, "modalities", tuple(name for name in self.modalities if name != "text"))
+
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
+        yield from self._faults_of_texts("modalities")
 
 
 @dataclass(frozen=True, kw_only=True)

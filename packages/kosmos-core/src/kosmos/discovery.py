@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module, metadata
 from inspect import isroutine
 from typing import Any
@@ -41,6 +41,9 @@ ROW_KEYS = tuple(
     "history references weight file_name".split()
 )
 """Names that rows of data or the core use for something else."""
+DATA_SUFFIXES = frozenset({".json", ".jsonl", ".parquet", ".tar", ".txt"})
+"""Of files that are read as data themselves, and are the media of none. Tables (.csv) may be media: they are read as rows
+where nothing says otherwise."""
 
 _SPEC_OF_HOOK = {HOOKS[spec.kind]: spec for spec in KINDS}
 
@@ -161,6 +164,12 @@ def _load_one(candidate: Candidate, manager: _Manager, owners: dict[tuple[str, s
         problems.append(f"cannot be imported: {cause(error)}{own_line(error, candidate.module)}")
     kept: list[Spec] = []
     for spec in components:
+        if isinstance(spec, ModalitySpec) and (taken := [s for s in spec.suffixes if s in DATA_SUFFIXES]):
+            spec = replace(spec, suffixes=tuple(s for s in spec.suffixes if s not in taken))
+            problems.append(
+                f"modality {spec.name!r}: suffixes: {listed(taken)} is left out: files of it are read as data; rows may "
+                "name them"
+            )
         why = unfit(spec.name) or (reserved(spec.name) if isinstance(spec, ModalitySpec) else "")
         if why:
             problems.append(f"{spec.kind} {spec.name!r} is refused: {why}; give it another name")
@@ -231,7 +240,9 @@ def _ask(hook: str, function: Any) -> tuple[list[Spec], list[str]]:
             return [], [f"{hook} returned {what}, not a list of {expected.__name__}"]
         for item in result:
             if isinstance(item, expected):
-                specs.append(item)
+                faults = list(item._faults())
+                problems += [f"{hook}: {fault}; passed over" for fault in faults]
+                specs += [] if faults else [item]
             else:
                 what = f"the {type(item).__name__} {item.name!r}" if isinstance(item, Spec) else repr(item)
                 problems.append(f"{hook} brought {what}, not an {expected.__name__}; passed over")

@@ -269,8 +269,7 @@ class Registry:
 
         told = []
         for plugin in self.plugins:
-            # What was refused for its name is there, from another plugin.
-            problems = [(plugin, p) for p in plugin.problems if not p.endswith("brings one of that name")]
+            problems = [(plugin, p) for p in plugin.problems if _may_hide(p, kind, name)]
             told += [max(problems, key=likely)] if problems else []
         broken = [f"{plugin.label}: {problem}" for plugin, problem in sorted(told, key=likely, reverse=True)]
         said = f"; it may be missing because of the broken plugin {listed(broken, at_most=3)}" if broken else ""
@@ -307,6 +306,17 @@ class Registry:
             f"install it, or {plugin.distribution} again with its dependencies" if plugin.distribution else "install it"
         )
         return f"; {again}"
+
+
+def _may_hide(problem: str, kind: str, name: str) -> bool:
+    """Whether a problem of a plugin may be why a component is missing: not where it costs another one alone, or a hook
+    of another kind. What was refused for its name is there, from another plugin."""
+    if problem.endswith("brings one of that name"):
+        return False
+    if problem.endswith("; passed over") or problem.startswith(tuple(f"{other} '" for other in _KIND_NAMES)):
+        return repr(name) in problem
+    about_a_hook = any(hook in problem.split(" (")[0] for hook in HOOKS.values())
+    return HOOKS[kind] in problem or not about_a_hook
 
 
 def _miscounted(source: Any) -> str:

@@ -107,6 +107,14 @@ def test_suffix_that_two_modalities_of_the_run_claim_is_the_templates_to_say(ope
     assert document.modalities == ("video",)
 
 
+def test_suffix_that_two_modalities_claim_which_the_run_has_not_is_passed_over(open_, tmp_path: Path):
+    (tmp_path / "wave").mkdir()
+    (tmp_path / "wave" / "a.gif").write_bytes(b"moving")
+    (tmp_path / "wave" / "b.wav").write_bytes(b"sound")
+    source = open_(tmp_path, modalities=("audio",))
+    assert (len(source), source.left_out) == (1, {"image": 1})
+
+
 def test_medium_of_a_modality_that_nobody_installed_is_never_taken_for_plain_text(open_, rows):
     path = rows({"id": 1, "thermal": "a.png", "text": "hot"}, {"text": "plain"})
     source = open_(path)

@@ -16,6 +16,7 @@ from kosmos.config import RunConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.lane import Feed
+from kosmos.data.marks import check_marks
 from kosmos.given import MADE_BY, check_is
 from kosmos.model.fp8 import check_fp8
 from kosmos.plugins import Registry, check_registry, load_plugins
@@ -84,7 +85,15 @@ def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Compo
     """
     check_is("config", config, RunConfig, MADE_BY)
     check_registry(registry)
-    return compose(config, registry or load_plugins(config.plugins))
+    found = compose(config, registry or load_plugins(config.plugins))
+    _check_marks(config, found.registry)
+    return found
+
+
+def _check_marks(config: RunConfig, registry: Registry) -> None:
+    """Raises as ``check_marks``."""
+    specs = registry.specs("modality")
+    check_marks({name: specs[name].marks for name in config.modalities if name in specs})
 
 
 def open_run(
@@ -141,6 +150,8 @@ def _open(
 ) -> Opened:
     """Tells other ranks nothing. Of several mistakes the first that is looked for here is told."""
     check_settings(config, registry, parallel)
+    if folder is None:
+        _check_marks(config, registry)
     parallel = parallel.shared_by(config.parallel.sharing)
     hold_threads()
     device = pick_device(config.train.device, parallel.local_rank)

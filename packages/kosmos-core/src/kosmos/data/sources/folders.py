@@ -323,7 +323,9 @@ def suffix_table(
     for name in (*modalities, *(name for name in specs if name not in modalities)):
         for suffix in specs[name].suffixes if name in specs else ():
             claims.setdefault(suffix, []).append(name)
-    return {suffix: _preferred(_preferred(names, modalities), used) for suffix, names in claims.items()}
+    known = {suffix: _preferred(_preferred(names, modalities), used) for suffix, names in claims.items()}
+    # Which of several that the run has not is meant need not be known: their files are passed over.
+    return {suffix: names if set(names) & set(modalities) else names[:1] for suffix, names in known.items()}
 
 
 def _preferred(names: Collection[str], wanted: Collection[str]) -> tuple[str, ...]:

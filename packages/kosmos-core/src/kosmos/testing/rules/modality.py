@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 import sys
 from collections.abc import Sequence
 from inspect import getattr_static
@@ -13,6 +12,7 @@ import numpy as np
 
 from kosmos.data.document import Media
 from kosmos.data.foreign import called
+from kosmos.data.marks import MARK, faults_of
 from kosmos.data.processor import Grid, MediaPlan
 from kosmos.data.slots import count_slots
 from kosmos.errors import PluginError, SampleError, cause, own_line
@@ -23,7 +23,6 @@ from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule
 from kosmos.testing.search import described, is_array, search, stretches_of
 from kosmos.testing.subjects import ModalityUnderTest
 
-MARK = re.compile(r"</?[^\s<>]+>")
 CHILD_MEDIA = 4
 """Media that are sent to a fresh process."""
 
@@ -59,8 +58,14 @@ def has_a_sample_set(modality: ModalityUnderTest) -> None:
         raise BrokenPromise(f"no document of {modality.spec.sample_set} holds {modality.spec.name}")
 
 
-@rule("modality", "marks-declared", "the special tokens of its layouts are among the modality's marks")
+@rule(
+    "modality",
+    "marks-declared",
+    "its marks look like <name>, each is there once and none is a mark of core; those of its layouts are among them",
+)
 def marks_are_declared(modality: ModalityUnderTest) -> None:
+    if faults := list(faults_of(modality.spec.marks)):
+        raise BrokenPromise(f"marks: {'; '.join(faults)}")
     for medium in modality.media:
         for part in planned(modality.route.processor, medium).layout:
             if isinstance(part, str) and MARK.fullmatch(part) and part not in modality.spec.marks:
