@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -193,6 +194,24 @@ def test_eval_and_generate_write_all_right_answers_and_score_by_them(run: Path, 
         main(["generate", str(run / "run"), "--data", asked, "--answers", str(written), "--max-new-tokens", "2"]) == 0
     )
     assert [line.get("references") for line in rows_of(written)] == [line.get("references") for line in lines]
+
+
+def test_a_metric_that_raises_costs_its_own_figure(run: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(install_plugin(tmp_path, "smaller", None, module="support.smaller_plugin"))
+
+    def broken(texts: list[str], expected: list[str]) -> float:
+        raise ValueError("no number")
+
+    monkeypatch.setattr("support.smaller.same_length", lambda: broken)
+    scored = ["eval", str(run / "run"), "--data", str(run / "asked.jsonl"), "--generate", "9", "--max-new-tokens", "2"]
+    options = [*scored, "--workers", "0", "--metric", "same_length", "--metric", "bleu", "plugins=[smaller]"]
+    assert main(options) == 3
+    said = capsys.readouterr()
+    assert re.search(r"generated, asked: documents 3, cut 3, exact_match .*, same_length -, bleu 0", said.out)
+    assert "error[plugin]: metric same_length raised ValueError: no number" in said.err
+    assert main([*options, "--json"]) == 3
+    told = json.loads(capsys.readouterr().out)["generated"]["asked"]
+    assert told["same_length"] is None and told["bleu"] == 0
 
 
 def test_python_scores_by_all_right_answers_of_a_document(run: Path) -> None:

@@ -35,7 +35,7 @@ BOTH: dict[str, Any] = {"modalities": ["ticks", "beats"], "data": {"sources": [{
         (
             ("<beats>", "</ticks>"),
             ConfigError,
-            "modalities: ticks and beats both have the mark </ticks>, and the model",
+            "modalities: ticks and beats both have the mark </ticks>, and",
         ),
         (("<s>",), PluginError, "modality 'beats': marks: '<s>' is a mark of every run; its plugin has to give it"),
         (("beats ",), PluginError, "modality 'beats': marks: 'beats ' does not look like <name> or </name>"),

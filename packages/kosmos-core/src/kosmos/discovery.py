@@ -42,8 +42,8 @@ ROW_KEYS = tuple(
 )
 """Names that rows of data or the core use for something else."""
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".parquet", ".tar", ".txt"})
-"""Of files that are read as data themselves, and are the media of none. Tables (.csv) may be media: they are read as rows
-where nothing says otherwise."""
+"""Of files that are read as data themselves, and are the media of none. Tables (.csv) may be media: they are read as
+rows where nothing says otherwise."""
 
 _SPEC_OF_HOOK = {HOOKS[spec.kind]: spec for spec in KINDS}
 
@@ -167,8 +167,8 @@ def _load_one(candidate: Candidate, manager: _Manager, owners: dict[tuple[str, s
         if isinstance(spec, ModalitySpec) and (taken := [s for s in spec.suffixes if s in DATA_SUFFIXES]):
             spec = replace(spec, suffixes=tuple(s for s in spec.suffixes if s not in taken))
             problems.append(
-                f"modality {spec.name!r}: suffixes: {listed(taken)} is left out: files of it are read as data; rows may "
-                "name them"
+                f"modality {spec.name!r}: suffixes: {listed(taken)} is left out: files of it are read as data; rows "
+                "may name them"
             )
         why = unfit(spec.name) or (reserved(spec.name) if isinstance(spec, ModalitySpec) else "")
         if why:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kosmos.commands.answers import AnswerLines, answer_row, choice_row
 from kosmos.commands.choices import share
 from kosmos.commands.unfinished import check_answers
-from kosmos.errors import ConfigError, DataError, KosmosError, SampleError
+from kosmos.errors import ConfigError, DataError, KosmosError, PluginError, SampleError
 
 if TYPE_CHECKING:
     from kosmos.commands.by_value import ByValue
@@ -92,17 +92,18 @@ def write_answers(
         warn: told of metrics that do not get all right answers.
 
     Returns:
-        Why they cannot be written, so that what was scored is not lost with them.
+        Why they cannot be written, or which metrics failed, so that what was scored is not lost with them.
     """
+    failed: dict[str, None] = {}
     with lines:
         try:
             parallel.main_only(lambda: _write_choices(chosen, lines))
             if wanted.documents:
-                result["generated"] = _score_each(run, sources, wanted, lines, parallel, warn)
+                result["generated"] = _score_each(run, sources, wanted, lines, parallel, warn, failed)
             parallel.main_only(lines.finish)
         except (ConfigError, DataError) as error:
             return error
-    return None
+    return PluginError("; ".join(failed)) if failed else None
 
 
 def _write_choices(chosen: Sequence[Chosen], lines: AnswerLines) -> None:
@@ -123,21 +124,40 @@ def _score_each(
     lines: AnswerLines,
     parallel: Parallel,
     warn: Callable[[str], None],
-) -> dict[str, dict[str, float]]:
-    """Metrics of really generated answers by source."""
-    from kosmos.evaluate.answer_scores import figures_of, only_expected, without_several
+    failed: dict[str, None],
+) -> dict[str, dict[str, float | None]]:
+    """Metrics of really generated answers by source; None where one failed, of which ``failed`` gets what it raised."""
+    from kosmos.evaluate.answer_scores import only_expected, without_several
 
-    scores: dict[str, dict[str, float]] = {}
+    scores: dict[str, dict[str, float | None]] = {}
     alone: dict[str, None] = {}
     for number, source in enumerate(sources, start=CHOICES + 1):
         found = _answered(run, source, number, wanted, lines, parallel, warn)
-        scores[source.name] = parallel.main_only(partial(figures_of, found, wanted.metrics))
+        scores[source.name], errors = parallel.main_only(partial(_figures, found, wanted.metrics))
+        failed |= dict.fromkeys(errors)
         if wanted.by is not None:
             parallel.main_only(partial(wanted.by.add_answers, source, found, wanted.metrics, wanted.documents))
         alone |= dict.fromkeys(without_several(found, wanted.metrics))
     if alone:
         warn(only_expected([*alone]))
     return scores
+
+
+def _figures(
+    answers: Sequence[Generated], metrics: Mapping[str, TextMetric]
+) -> tuple[dict[str, float | None], list[str]]:
+    """As of ``figures_of``, with None for a metric that raises something, and what that was."""
+    from kosmos.evaluate.answer_scores import SPREAD, figures_of
+
+    figures: dict[str, float | None] = {}
+    failed = []
+    for name, metric in metrics.items():
+        try:
+            figures |= figures_of(answers, {name: metric})
+        except PluginError as error:
+            figures[name] = None
+            failed.append(str(error))
+    return figures | {SPREAD: figures.pop(SPREAD)} if SPREAD in figures else figures, failed
 
 
 def _answered(
@@ -184,11 +204,15 @@ def _generated(row: Mapping[str, Any]) -> Generated:
     return Generated(row["document"], row.get("expected"), row["answer"], ended=ended, references=references)
 
 
-def generated_lines(generated: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+def generated_lines(generated: Mapping[str, Mapping[str, float | None]]) -> Iterator[str]:
     """Metrics of answers by source, as plain lines."""
     for name, values in generated.items():
         told = (
-            f"exact_match {share(values, metric)}" if metric == "exact_match" else f"{metric} {value:.4g}"
+            f"exact_match {share(values, metric)}" if metric == "exact_match" else f"{metric} {_shown(value)}"
             for metric, value in values.items() if metric != "exact_match_standard_error"
         )  # fmt: skip
         yield f"generated, {name}: {', '.join(told)}"
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

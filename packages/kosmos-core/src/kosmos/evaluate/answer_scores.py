@@ -15,9 +15,8 @@ from kosmos.evaluate.metrics import TextMetric
 from kosmos.names import listed
 from kosmos.plugins import Registry
 
-FIGURES = frozenset(
-    "documents cut exact_match_standard_error loss perplexity bits_per_byte step source lower_is_better".split()
-)
+SPREAD = "exact_match_standard_error"
+FIGURES = frozenset(["documents", "cut", SPREAD, *"loss perplexity bits_per_byte step source lower_is_better".split()])
 """Names that no metric may have."""
 _EXACT_MATCH = ComponentConfig(name="exact_match")
 
@@ -131,7 +130,7 @@ def figures_of(
                 raise
             on_failure(error)
     spread = standard_error(found.get("exact_match"), len(answers))
-    return found if spread is None else {**found, "exact_match_standard_error": spread}
+    return found if spread is None else {**found, SPREAD: spread}
 
 
 def only_expected(metrics: Sequence[str]) -> str:

@@ -92,7 +92,7 @@ def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Compo
 
 def _check_marks(config: RunConfig, registry: Registry) -> None:
     """Raises as ``check_marks``."""
-    specs = registry.specs("modality")
+    specs: dict[str, Any] = registry.specs("modality")
     check_marks({name: specs[name].marks for name in config.modalities if name in specs})
 
 
