@@ -138,6 +138,15 @@ def test_an_encoder_that_gives_another_type_is_named_and_not_the_connector() -> 
     run_three_cells(stream.double())  # where its parameters are of that type it is as it should be
 
 
+def test_an_encoder_of_half_the_precision_is_named_where_the_connector_takes_no_such_features() -> None:
+    stream = stream_of(dtype="float16")
+    said = r"encoder: faulty \(Faulty\): forward gave float16 features, which the connector in float32 does not"
+    with pytest.raises(PluginError, match=said):
+        run_three_cells(stream)
+    with torch.autocast("cpu", torch.bfloat16):
+        run_three_cells(stream)
+
+
 @pytest.mark.parametrize("dtype", ["int64", "bool", "complex64"])
 def test_an_encoder_that_gives_no_floats_is_named_and_not_the_connector(dtype: str) -> None:
     with pytest.raises(

@@ -97,6 +97,10 @@ def climbs(steps: int, warmup_steps: int):
     return lambda step: 1.0 if step < 2 else -1.0
 
 
+def soars(steps: int, warmup_steps: int):
+    return lambda step: 1.0 if step < 2 else 50.0
+
+
 class Stops(torch.optim.SGD):
     def step(self, closure=None):
         raise ZeroDivisionError("by the second moment")
@@ -115,7 +119,7 @@ class Schedules:
 
     @hookimpl
     def kosmos_schedules():
-        for name in ("raises", "spoils", "climbs"):
+        for name in ("raises", "spoils", "climbs", "soars"):
             yield ScheduleSpec(name=name, target=f"{__name__}:{name}", summary="Fails.")
 
     @hookimpl
@@ -127,12 +131,15 @@ class Schedules:
     ("name", "line"),
     [
         ("raises", r"^train\.schedule: raises raised KeyError: 1 for step 1$"),
-        ("spoils", r"^train\.schedule: spoils gave nan for step 2, expected a share of the peak rate$"),
-        ("climbs", r"^train\.schedule: climbs gave -1\.0 for step 2, expected a share of the peak rate$"),
+        ("spoils", r"^train\.schedule: spoils gave nan for step 2, expected a share of the peak rate, from 0 to 1$"),
+        ("climbs", r"^train\.schedule: climbs gave -1\.0 for step 2, expected a share of the peak rate, from 0 to 1$"),
+        ("soars", r"^train\.schedule: soars gave 50\.0 for step 2, expected a share of the peak rate, from 0 to 1$"),
     ],
 )
 def test_a_schedule_that_fails_is_named_before_it_spoils_a_parameter(tmp_path, monkeypatch, name, line):
-    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(raises=raises, spoils=spoils, climbs=climbs))
+    monkeypatch.setitem(
+        sys.modules, __name__, SimpleNamespace(raises=raises, spoils=spoils, climbs=climbs, soars=soars)
+    )
     config = small_run(tmp_path / "run", train={"schedule": name, "steps": 5})
     with pytest.raises(PluginError, match=line):
         train_model(config, registry=ticks_registry(plugin=Schedules))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from kosmos.data.batch import MediaArrays, PackedBatch
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
-from kosmos.errors import PluginError
+from kosmos.errors import KosmosError, PluginError, cause, is_out_of_memory
 from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.failures import named, raise_as_its_own
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
@@ -129,10 +129,28 @@ class Stream(nn.Module):
         try:
             return getattr(self, part)(values, grids)
         except Exception as error:  # a seam: code of plugins
+            if part == "connector":
+                self._blame_type(values, error)
             what = "values" if part == "encoder" else "features"
             shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise_as_its_own(error, self.titles[part], given=f"{what} {shape}, {len(grids)} items")
             raise
+
+    def _blame_type(self, cells: Tensor, error: Exception) -> None:
+        """Raises PluginError about the encoder where the connector may have failed for the type of its features.
+
+        Only then: some connectors take others than that of their parameters.
+        """
+        types = {p.dtype for p in self.connector.parameters()}
+        if isinstance(error, KosmosError) or is_out_of_memory(error):
+            return
+        if torch.is_autocast_enabled(cells.device.type) or not types or cells.dtype in types:
+            return
+        raise PluginError(
+            f"{self.titles['encoder']}: forward gave {named(cells.dtype)} features, which the connector in "
+            f"{named(next(self.connector.parameters()).dtype)} does not take; expected the type of its parameters, or "
+            f"of autocast ({cause(error)})"
+        ) from error
 
     def _check(self, cells: Any, number: int) -> None:
         """Raises PluginError where an encoder does not give its width for each of so many cells, in the right type."""

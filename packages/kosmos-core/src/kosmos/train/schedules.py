@@ -9,21 +9,25 @@ from typing import Literal
 from kosmos.errors import ConfigError, PluginError, cause, own_line
 
 Schedule = Callable[[int], float]
+ROUNDED = 1e-6
+"""By so much a share may exceed 1, as sums of floats do."""
 
 
 def share_at(schedule: Schedule, step: int, name: str) -> float:
     """What a schedule, which may be a plugin's, gives for a step.
 
     Raises:
-        PluginError: it fails, or gives no finite number from 0 up. Parameters would be spoilt by the first such step.
+        PluginError: it fails, or gives no number from 0 to 1. Parameters would be spoilt by the first such step.
     """
     try:
         share = float(schedule(step))
     except Exception as error:  # a seam: code of plugins
         where = own_line(error, getattr(schedule, "__module__", ""))
         raise PluginError(f"train.schedule: {name} raised {cause(error)} for step {step}{where}") from error
-    if not math.isfinite(share) or share < 0:
-        raise PluginError(f"train.schedule: {name} gave {share} for step {step}, expected a share of the peak rate")
+    if not 0 <= share <= 1 + ROUNDED:
+        raise PluginError(
+            f"train.schedule: {name} gave {share} for step {step}, expected a share of the peak rate, from 0 to 1"
+        )
     return share
 
 
