@@ -14,8 +14,9 @@ import pytest
 
 from kosmos import Media, PluginError
 from kosmos.cli import main
+from kosmos.commands.plugin import _print_messages
 from kosmos.plugins import Registry
-from kosmos.testing import Conditions, Promise, ScoreCard, promises_of
+from kosmos.testing import Conditions, Promise, ScoreCard, Verdict, promises_of
 from kosmos.testing.child import ChildFailed
 from kosmos.testing.promise import BrokenPromise, NotBuilt, Rule, Unchecked
 from kosmos.testing.ranks import train_alone_and_together
@@ -70,6 +71,16 @@ def test_warnings_of_a_plugin_break_nothing() -> None:
     import warnings
 
     promise(lambda subject: warnings.warn("old", stacklevel=1)).check()
+
+
+def test_one_reason_of_many_skips_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "not checked: modality ecg: no media to try it on"
+    skipped = [Verdict(id, "modality ecg", "skipped", why, 0.0) for id in ("a", "b", "c", "d", "e")]
+    _print_messages(ScoreCard("kosmos-ecg", "1.0", (*skipped, Verdict("a", "encoder ecg", "skipped", "slow", 0.0))))
+    assert capsys.readouterr().out.splitlines()[:-1] == [
+        f"skipped: modality ecg a, b, c and 2 more: {why}",
+        "skipped: encoder ecg a: slow",
+    ]
 
 
 def test_the_score_card_counts_and_is_plain_json() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,12 +124,13 @@ def test_an_npy_file_is_planned_from_its_header(tmp_path: Path) -> None:
         made().decode(Media("timeseries", file), plan)
 
 
-def test_a_clip_is_cut_by_the_rate_of_the_array_or_of_the_processor() -> None:
+def test_a_clip_is_cut_by_the_rate_of_the_medium_or_of_the_processor() -> None:
     values = np.arange(100.0)
     clip = Media("timeseries", values, clip=(2.0, 4.0), rate_hz=10.0)
     assert made().plan(clip).recipe == WindowRecipe(20, 40, 1)
     file = Media("timeseries", as_npy(values), clip=(2.0, 40.0))
     assert made(rate_hz=10.0).plan(file).recipe == WindowRecipe(20, 100, 1)
+    assert made(rate_hz=1.0).plan(replace(file, rate_hz=20.0)).recipe == WindowRecipe(40, 100, 1)
     with pytest.raises(SampleError, match="needs the steps a second, got None; set the processor's rate_hz"):
         made().plan(file)
     with pytest.raises(SampleError, match="no values in the clip 11-12 s"):

@@ -76,6 +76,9 @@ class ModalitySpec(Spec):
     """Name of the registered dataset to train on when no data is named."""
     has_time: bool = False
     """Whether its media have time, so that what rows say of seconds is meant for them (``Media.clip``)."""
+    reads_rate: bool = False
+    """Whether its processor reads ``Media.rate_hz`` of files, too, which do not state it themselves: rows may then say
+    ``rate_hz`` or ``sampling_rate`` in the object of a medium. Of other modalities files come without."""
 
     def _faults(self) -> Iterator[str]:
         yield from super()._faults()

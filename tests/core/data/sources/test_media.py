@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from kosmos.data.sources.media import read_media, read_source, resolve
+from kosmos.data.sources.media import read_media, read_source, resolve, without_rates
 from kosmos.errors import ConfigError, SampleError
 
 REFUSED = {
@@ -164,7 +164,9 @@ def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):
         (medium,) = read_media("audio", {**row, "array": array}, root)
         assert medium.source.tolist() == pytest.approx(array)
     (encoded,) = read_media("audio", {**row, "bytes": b"RIFF"}, root)
-    assert (encoded.source, encoded.rate_hz) == (b"RIFF", None)
+    (alone,) = without_rates((encoded,), ())  # its header says it: no other rate may stand for that
+    assert (alone.source, alone.rate_hz) == (b"RIFF", None)
+    assert without_rates((encoded,), ("audio",))[0].rate_hz == 16000
 
 
 @pytest.mark.parametrize(

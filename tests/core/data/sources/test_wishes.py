@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kosmos.data.sources import scan_cache
+from kosmos.components import ModalitySpec
+from kosmos.data.sources import open_source, scan_cache
 from kosmos.data.sources.wishes import warnings_of
+from kosmos.hookspecs import hookimpl
+from kosmos.plugins import Registry
 
 ANSWER = {"role": "assistant", "content": "y"}
 
@@ -40,6 +45,13 @@ def sound(**said):
         ([{**SOUND, "image": "a.png", "fps": 2.0, "max_pixels": 100}], {"": ["max_pixels"], "audio": ["fps"]}),
         ([{"image": "a.png", "text": "x", "fps": 2.0, "max_pixels": 100}], {"image": ["max_pixels"]}),
         ([{"audio": {"path": "b.wav", "fps": 2.0}, "text": "x"}], {"audio": ["fps"]}),
+        ([{**SOUND, "rate_hz": 500}, {**SOUND, "audio_fs": "8000"}], {"audio": ["audio_fs", "rate_hz"]}),
+        ([{"audio": {"path": "b.wav", "sampling_rate": 8000}, "text": "x"}], {"audio": ["sampling_rate"]}),
+        ([asks(sound(sample_rate=8000))], {"audio": ["sample_rate"]}),
+        ([{"segments": [{"audio": {"path": "b.wav", "rate_hz": 9}}, {"text": "x"}]}], {"audio": ["rate_hz"]}),
+        ([{"audio": {"array": [0.5], "sampling_rate": 8000}, "text": "x"}], {}),
+        ([{"image": {"path": "a.png", "rate_hz": 9}, "text": "x", "fs": 9}], {}),
+        ([{"text": "x", "sampling_rate": 8000}], {}),
         ([{"audios": ["b.wav", {"path": "b.wav", "detail": "low"}], "text": "x"}], {"audio": ["detail"]}),
         ([{**SOUND, "use_image_in_audio": True}], WITHIN),
         ([{**SOUND, "use_image_in_audio": "True"}], WITHIN),
@@ -93,7 +105,7 @@ def test_a_column_that_is_in_use_holds_no_wish(open_, rows, tmp_path):
 
 
 def test_what_is_wished_is_said_with_what_to_do():
-    wishes = {"": ["fps"], "sound": ["sound_channel"], "film": ["nframes", "use_sound_in_film"]}
+    wishes = {"": ["fps"], "sound": ["sound_channel"], "film": ["nframes", "use_sound_in_film"], "ecg": ["fs"]}
     assert list(warnings_of("rows", wishes)) == [
         "rows: its rows say fps, which is not read; media are sampled alike, by modalities.NAME.processor (kosmos "
         "explain NAME tells its options)",
@@ -103,4 +115,38 @@ def test_what_is_wished_is_said_with_what_to_do():
         "modalities.film.processor (kosmos explain film tells its options)",
         "rows: its rows say use_sound_in_film, which is not read, so that nothing is learned of the sound; name each "
         'file of film as sound too ({"film": FILE, "sound": FILE}), in a run with both among its modalities',
+        "rows: its rows say fs of ecg, which is not read there; a file is read at the rate that it states, else as "
+        "modalities.ecg.processor has it (kosmos explain ecg tells its options); a modality that takes the rates of "
+        'files has it in the object of each ({"ecg": {"path": FILE, "rate_hz": N}})',
     ]
+
+
+@hookimpl
+def kosmos_modalities():
+    for name, reads_rate in (("ecg", True), ("audio", False)):
+        yield ModalitySpec(name=name, target="a:b", summary=name, encoder="c", has_time=True, reads_rate=reads_rate)
+
+
+@pytest.mark.parametrize(
+    ("said", "rate_hz", "wishes"),
+    [
+        ({"rate_hz": 500}, 500, []),
+        ({"sampling_rate": 250.0}, 250, []),
+        ({"rate_hz": 500, "sampling_rate": 500}, 500, []),
+        ({"rate_hz": 500, "sampling_rate": 250}, None, ["rate_hz", "sampling_rate"]),
+        ({"rate_hz": -1}, None, ["rate_hz"]),
+        ({"rate_hz": "fast"}, None, ["rate_hz"]),
+        ({"fs": 500}, None, ["fs"]),
+        ({"rate_hz": None}, None, []),
+    ],
+)
+def test_the_rate_of_a_file_reaches_who_reads_it_and_is_a_wish_of_others(rows, said, rate_hz, wishes):
+    registry = Registry.from_modules(
+        {"timed": SimpleNamespace(KOSMOS_API=1, __name__="timed", kosmos_modalities=kosmos_modalities)}, core=False
+    )
+    held = {"path": "b.wav", **said}
+    for name, rate, told in (("ecg", rate_hz, wishes), ("audio", None, sorted(k for k in said if said[k] is not None))):
+        path = rows({name: held, "text": "x"}, asks({"type": name, name: held}), asks({"type": name, **held}))
+        source = open_source(str(path), registry=registry, split="train", modalities=(name,), held_out=0.0)
+        found = [medium.rate_hz for row in range(3) for medium in source.document(row).media]
+        assert (found, source.wishes) == ([rate] * 3, {name: told} if told else {})

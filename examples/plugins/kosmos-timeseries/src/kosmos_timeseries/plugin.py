@@ -21,6 +21,8 @@ def kosmos_modalities() -> Iterator[ModalitySpec]:
         marks=("<timeseries>", "</timeseries>"),
         suffixes=(".csv", ".tsv"),  # not .npy: that suffix does not say what the array is of
         sample_set="machines",
+        has_time=True,
+        reads_rate=True,  # by which a clip in seconds is cut: no table states it
     )
 
 

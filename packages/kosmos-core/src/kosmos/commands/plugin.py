@@ -12,6 +12,7 @@ import typer
 
 from kosmos.commands.arguments import refuse_empty
 from kosmos.errors import ConfigError, PluginError
+from kosmos.names import listed
 from kosmos.visible import visible
 
 if TYPE_CHECKING:
@@ -134,11 +135,11 @@ def _print_messages(card: ScoreCard) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    for outcome in ("skipped", "failed"):
-        for verdict in card.verdicts:
-            if verdict.outcome == outcome:
-                line = f"{outcome}: {verdict.message}"
-                if outcome == "skipped":
-                    line = f"skipped: {verdict.component} {verdict.id}: {verdict.message}"
-                console.print(Text(visible(line), "red" if outcome == "failed" else ""), soft_wrap=True)
+    together: dict[tuple[str, str], list[str]] = {}  # what one reason keeps from being checked
+    for verdict in card.having("skipped"):
+        together.setdefault((verdict.component, verdict.message), []).append(verdict.id)
+    for (component, why), ids in together.items():
+        console.print(Text(visible(f"skipped: {component} {listed(ids, at_most=3)}: {why}")), soft_wrap=True)
+    for verdict in card.failed:
+        console.print(Text(visible(f"failed: {verdict.message}"), "red"), soft_wrap=True)
     console.print(Text(card.summary, "bold"), soft_wrap=True)

@@ -48,7 +48,8 @@ class Media:
     clip: tuple[float, float] | None = None
     """Start and end in seconds, for media that have time. None takes the whole."""
     rate_hz: float | None = None
-    """Samples or frames a second, where ``source`` is an array."""
+    """Samples or frames a second, where ``source`` is an array, or a file of a modality that reads it
+    (``ModalitySpec.reads_rate``)."""
 
     def __post_init__(self) -> None:
         source: Any = self.source

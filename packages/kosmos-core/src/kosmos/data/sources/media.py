@@ -8,7 +8,8 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
@@ -17,12 +18,13 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import FileSpan, Media, StoredMedia
+from kosmos.data.document import FileSpan, Media, Segment, StoredMedia
 from kosmos.data.sources.columns import kind_of
 from kosmos.data.sources.times import clip_beside, read_clip
+from kosmos.data.sources.wish_names import stated_rate
 from kosmos.errors import SampleError
 
-_KEYS: Final = ("path", "url", "bytes", "data")
+KEYS: Final = ("path", "url", "bytes", "data")
 """Of an object, that hold or name a medium; the name of its modality is another."""
 
 NO_FILES: Final = Path(os.devnull)
@@ -194,7 +196,7 @@ def read_source(value: Any, root: Path) -> bytes | Path:
         for key in ("path", "url"):
             if isinstance(value.get(key), str):
                 return read_source(value[key], root)
-        raise SampleError(f"expected a path, bytes or a data: URL, got an object without {', '.join(_KEYS)}")
+        raise SampleError(f"expected a path, bytes or a data: URL, got an object without {', '.join(KEYS)}")
     raise SampleError(f"expected a path, bytes or a data: URL, got {kind_of(value)}")
 
 
@@ -236,9 +238,33 @@ def _values(array: Any) -> NDArray[np.float32]:
 
 def _held(modality: str, item: Any) -> Any:
     """What an object holds under the name of its modality, where nothing else in it is a medium; else the item."""
-    if not isinstance(item, Mapping) or any(item.get(key) is not None for key in _KEYS):
+    if not isinstance(item, Mapping) or any(item.get(key) is not None for key in KEYS):
         return item
     return item[modality] if holds_medium(item.get(modality)) else item
+
+
+def stated_rate_of(held: Any) -> float | None:
+    """As ``stated_rate``, of what may be an object. ``without_rates`` takes it away where no processor reads it."""
+    return stated_rate(held) if isinstance(held, Mapping) else None
+
+
+def without_rates(segments: tuple[Segment, ...], read: Collection[str]) -> tuple[Segment, ...]:
+    """The segments, without the rates of files of other modalities than those that read them.
+
+    A processor that knows nothing of rates of files may take one for that of an array, and read a sound otherwise than
+    its own header says.
+    """
+    return tuple(
+        [
+            replace(segment, rate_hz=None)
+            if isinstance(segment, Media)
+            and segment.rate_hz is not None
+            and segment.modality not in read
+            and not isinstance(segment.source, np.ndarray)
+            else segment
+            for segment in segments
+        ]
+    )
 
 
 def _rate(value: Any) -> float:
@@ -274,6 +300,7 @@ def read_media(
                 elif _is_decoded(item):
                     yield Media(modality, _values(item["array"]), span, _rate(item["sampling_rate"]))
                 else:
-                    yield Media(modality, read_source(_held(modality, item), root), span)
+                    held = _held(modality, item)
+                    yield Media(modality, read_source(held, root), span, stated_rate_of(held))
             except SampleError as error:
                 raise type(error)(f"{modality}: {error}") from error

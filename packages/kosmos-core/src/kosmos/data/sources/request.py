@@ -99,6 +99,11 @@ class Request:
         """Modalities whose media have time."""
         return tuple(name for name in self.known if name in self.specs and self.specs[name].has_time)
 
+    @property
+    def rated(self) -> tuple[str, ...]:
+        """Modalities whose processors read the rates that rows state of files."""
+        return tuple(name for name in self.known if name in self.specs and self.specs[name].reads_rate)
+
     def layout(self, media_columns: Mapping[str, str] | None = None) -> Layout:
         """How rows become documents.
 
@@ -203,6 +208,7 @@ class Examined:
             places=self.places,
             remarks=self.remarks,
             weighs=weighs,
+            rated=self.request.rated,
         )  # fmt: skip
 
 
@@ -244,13 +250,13 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
     record = None
     if (extent := table.extent()) is not None:
         by = () if request.chosen is None else (request.chosen.values,)
-        record = ScanRecord(repr((layout, sorted(request.modalities), extent.rows, *by)), extent.files)
+        record = ScanRecord(repr((layout, sorted(request.modalities), request.rated, extent.rows, *by)), extent.files)
         if (known := record.read()) is not None:
             facts = Facts.of_record(known)
             if all(names_file(name, Path(root)) == there for root, name, there in facts.asked):
                 return facts
     unnamed = check = None
-    wishes = WishesOf(layout, request.timed)
+    wishes = WishesOf(layout, request.timed, request.rated)
     if rows_vary:
         checks = _check_named if isinstance(table, DelimitedTable) else _check_list
         check = partial(checks, layout, table)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Blocks, Document, Segment, Source, Text
 from kosmos.data.sources.columns import Row, look_up
 from kosmos.data.sources.layout import Layout
-from kosmos.data.sources.media import NoSuchFileError, OutsideRootError, resolve
+from kosmos.data.sources.media import NoSuchFileError, OutsideRootError, resolve, without_rates
 from kosmos.data.sources.weights import weight_of
 from kosmos.errors import SampleError
 
@@ -132,6 +132,9 @@ class RowSource:
     weighs: bool = True
     """Whether its rows are asked what they weigh: those that are only scored are not."""
 
+    rated: tuple[str, ...] = ()
+    """Modalities whose processors read the rates that rows state of files."""
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -163,6 +166,7 @@ class RowSource:
             held = self.table.row(row)
             segments, references = self.layout.segments(held, self.table.root(row)), self.layout.references(held)
             weight = weight_of(held, self.layout.columns) if self.weighs else 1.0
+            segments = without_rates(segments, self.rated)
             self._check(segments)
         except SampleError as error:
             raise type(error)(f"{origin}: {error}{self._root_advice(error, row)}") from error

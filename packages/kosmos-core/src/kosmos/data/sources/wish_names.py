@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 CHANNELS: Final = frozenset("channel channels channel_id channel_index channel_selector".split())
 """Which of several of a file is meant, as NeMo, Lhotse and Kaldi say it."""
@@ -12,11 +14,22 @@ OF_TIME: Final = CHANNELS | frozenset(
     "fps sample_fps sampling_fps target_fps min_fps max_fps nframes num_frames min_frames max_frames max_num_frames "
     "frames_upbound".split()
 )
-OF_ROWS: Final = OF_TIME | frozenset("total_pixels min_pixels max_pixels resized_height resized_width".split())
+RATES: Final = frozenset("rate_hz sampling_rate sample_rate fs".split())
+"""Keys that say how many samples a second a medium with time has, which a file states itself, or does not."""
+READ_RATES: Final = ("rate_hz", "sampling_rate")
+"""Those that are read beside the file of an object, for modalities that take them (``ModalitySpec.reads_rate``)."""
+OF_ROWS: Final = OF_TIME | RATES | frozenset("total_pixels min_pixels max_pixels resized_height resized_width".split())
 """Those that columns may have, too."""
 WISHES: Final = OF_ROWS | {"detail"}
 """Keys of parts of chats, and of objects that are media."""
 _IN = re.compile(r"use_([a-z0-9]+)_in_([a-z0-9]+)")
+
+
+def stated_rate(medium: Mapping[str, Any]) -> float | None:
+    """Samples a second that an object states of the file that it holds; None where it states none that can be meant."""
+    said = {medium[key] for key in READ_RATES if isinstance(medium.get(key), int | float)}
+    rate = said.pop() if len(said) == 1 else True
+    return float(rate) if not isinstance(rate, bool) and 0 < rate < math.inf else None
 
 
 def is_wish(key: str) -> bool:

@@ -13,7 +13,19 @@ from kosmos.data.sources.chat_turns import OPENAI, SHAREGPT, part_kind
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import CHATS, DefaultLayout
-from kosmos.data.sources.wish_names import CHANNELS, OF_ROWS, OF_TIME, is_wish, may_wish, split_wish, within
+from kosmos.data.sources.media import KEYS
+from kosmos.data.sources.wish_names import (
+    CHANNELS,
+    OF_ROWS,
+    OF_TIME,
+    RATES,
+    READ_RATES,
+    is_wish,
+    may_wish,
+    split_wish,
+    stated_rate,
+    within,
+)
 from kosmos.names import listed
 
 _NONE: Final = (None, "auto", "")
@@ -31,10 +43,11 @@ class WishesOf:
 
     Args:
         timed: modalities whose media have time.
+        rated: those that read the rates of files, which are no wishes then where they stand in the media's objects.
     """
 
-    def __init__(self, layout: Layout, timed: Collection[str]) -> None:
-        self.layout, self.timed = layout, frozenset(timed)
+    def __init__(self, layout: Layout, timed: Collection[str], rated: Collection[str] = ()) -> None:
+        self.layout, self.rated, self.timed = layout, frozenset(rated), frozenset((*timed, *rated))
         self._used: dict[str, bool] = {}
         """Of columns that were looked at, whether documents are made of them: asked once, not for each row."""
         self._has_chats = isinstance(layout, DefaultLayout)
@@ -52,22 +65,50 @@ class WishesOf:
                 content = turn.get(key)
                 if isinstance(content, list):
                     for part in content:
-                        _look(part, found)
+                        self._look(part, found)
         for column, value in row.items():
             if isinstance(value, dict | list):
                 self._look_in_media(column, value, needs, found)
             elif may_wish(column) and _wants(column, value):
                 self._add_of_row(column, value, needs, found)
-        return [wish for wish in found if not _is_given(wish, needs)]
+        return [wish for wish in found if not _is_given(wish, needs) and not self._is_no_rate(*wish)]
 
     def _look_in_media(self, column: str, value: Any, needs: frozenset[str], found: list[Wish]) -> None:
         """Of the objects that are media."""
-        modality = next((m for m in needs if column in (self.layout.columns.get(m, m), f"{m}s")), None)
-        if modality is None:
-            return
+        if column == self.layout.columns.get("segments", "segments"):
+            for part in value if isinstance(value, list) else ():
+                for modality in needs & part.keys() if isinstance(part, dict) else ():
+                    self._look_in_objects(modality, part[modality], found)
+        elif modality := next((m for m in needs if column in (self.layout.columns.get(m, m), f"{m}s")), ""):
+            self._look_in_objects(modality, value, found)
+
+    def _look_in_objects(self, modality: str, value: Any, found: list[Wish]) -> None:
         for held in value if isinstance(value, list) else [value]:
             if isinstance(held, dict):
-                found += ((modality, key) for key in held if is_wish(key) and _wants(key, held[key]))
+                found += ((modality, key) for key in self._keys_of(held, modality))
+
+    def _keys_of(self, held: Mapping[str, Any], modality: str) -> Iterator[str]:
+        """The wishes of an object: what is not read of those that it holds."""
+        is_read: Collection[str] = ()
+        if held.get("array") is not None:
+            is_read = RATES
+        elif modality in self.rated and any(held.get(key) is not None for key in KEYS):
+            is_read = READ_RATES if stated_rate(held) is not None else ()
+        return (key for key in held if is_wish(key) and key not in is_read and _wants(key, held[key]))
+
+    def _look(self, part: Any, found: list[Wish]) -> None:
+        """At a part of a chat."""
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" or not isinstance(kind, str):
+            return
+        modality = part_kind(part, "")
+        for held in (part, part.get(kind)):
+            if isinstance(held, dict):
+                found += ((modality, key) for key in self._keys_of(held, modality))
+
+    def _is_no_rate(self, modality: str, key: str) -> bool:
+        """Whether it would be the rate of media that have no time."""
+        return split_wish(key)[1] in RATES and modality != NO_ONE and modality not in self.timed
 
     def _add_of_row(self, column: str, value: Any, needs: frozenset[str], found: list[Wish]) -> None:
         if column not in self._used:
@@ -83,7 +124,7 @@ class WishesOf:
         if before:
             found += [(before, column)] if before in needs else []
             return
-        of = sorted(needs & self.timed if key in OF_TIME else needs)
+        of = sorted(needs & self.timed if key in OF_TIME or key in RATES else needs)
         if of:
             found.append((of[0] if len(of) == 1 else NO_ONE, column))
 
@@ -108,7 +149,15 @@ def warnings_of(name: str, wishes: Mapping[str, Iterable[str]]) -> Iterator[str]
                 f"{name}: its rows say {listed(channels)}{of}, which is not read: a file is "
                 "taken with all its channels; where one is meant, write it into a file of its own and name that"
             )
-        if sampled := [key for key in keys if key not in others and key not in channels]:
+        if rates := [key for key in keys if split_wish(key)[1] in RATES]:
+            of, there = ("", "NAME") if modality == NO_ONE else (f" of {modality}", modality)
+            yield (
+                f"{name}: its rows say {listed(rates)}{of}, which is not read there; a file is read at the rate that "
+                f"it states, else as modalities.{there}.processor has it (kosmos explain {there} tells its options); a "
+                f'modality that takes the rates of files has it in the object of each ({{"{there}": {{"path": FILE, '
+                '"rate_hz": N}})'
+            )
+        if sampled := [key for key in keys if key not in others and key not in channels and key not in rates]:
             of, media, there = ("", "media are", "NAME")
             if modality != NO_ONE:
                 of, media, there = f" of {modality}", f"all {modality} is", modality
@@ -146,16 +195,3 @@ def _is_given(wish: Wish, needs: frozenset[str]) -> bool:
     """Whether what a row wants of another modality is among its media."""
     both = within(wish[1])
     return both is not None and both[0] in needs
-
-
-def _look(part: Any, found: list[Wish]) -> None:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind == "text" or not isinstance(kind, str):
-        return
-    _add(part, part, found)
-    if isinstance(held := part.get(kind), dict):
-        _add(held, part, found)
-
-
-def _add(held: Mapping[str, Any], part: Any, found: list[Wish]) -> None:
-    found += ((part_kind(part, ""), key) for key in held if is_wish(key) and _wants(key, held[key]))

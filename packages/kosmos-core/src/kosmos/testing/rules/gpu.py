@@ -29,7 +29,10 @@ from kosmos.testing.rules import backbone as backbones
 from kosmos.testing.rules import connector as connectors
 from kosmos.testing.subjects import ComponentUnderTest, EncoderUnderTest
 
-SAYS = "on a GPU its forward pass runs, in fp32 and under bf16 autocast, and its result is there"
+SAYS = (
+    "its forward pass, followed as on a GPU but without one, mixes no tensors of CPU and GPU, in fp32 and under bf16 "
+    "autocast, and its result is on the GPU"
+)
 NOT_FOLLOWED = (
     DataDependentOutputException,
     DynamicOutputShapeException,
