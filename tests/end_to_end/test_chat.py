@@ -115,6 +115,10 @@ def test_what_a_pipe_says_amiss_ends_the_chat_with_a_line(ask: Ask, said: bytes,
             ("--stop-words", "x"),
             "error[config]: --stop-words: unknown option; --stop TEXT, and the end token of the run's",
         ),
+        (
+            ("--image", "a.png"),
+            "error[config]: --image: unknown option; a medium is put into a turn as it is typed: /image FILE (",
+        ),
         (("--top-p", "0.5"), "error[config]: top_k, top_p: say what is sampled from"),
     ],
 )

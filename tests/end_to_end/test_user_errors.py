@@ -209,6 +209,10 @@ GENERATE = {
     "--imag x.png": (2, "error[config]: --imag: unknown option; did you mean --image?"),
     "--audio x.flac": (2, "error[config]: --audio: the run was not trained on audio; it has image"),
     "--sound x.flac": (2, "error[config]: --sound: unknown option; options: --prompt, --image, --max-new-tokens"),
+    "--clip 1,2": (
+        2,
+        "error[config]: --clip: unknown option; a row of a .jsonl file says it of its medium, for --data: ",
+    ),
     "x.png": (2, "error[config]: x.png: belongs to no option; a medium is named as --image FILE, and a prompt of"),
     "--prompt What now": (2, "error[config]: now: belongs to no option; a medium is named as --image FILE, and a"),
     "--image": (2, "error[config]: --image: needs a value"),

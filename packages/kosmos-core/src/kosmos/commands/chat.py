@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +77,7 @@ def chat(
     next. Ctrl-C stops an answer, which then counts as far as it came. FIELD.PATH=VALUE is as of kosmos generate.
     """
     refuse_ranks("kosmos chat")
+    _refuse_media(context.args)
     overrides, rest = split_extra(context.args, OPTIONS, GENERATE)
     if rest:
         raise ConfigError(f"{rest[0]}: belongs to no option; what is asked is typed once the model is loaded")
@@ -100,6 +101,18 @@ def chat(
         sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused line by line
     talk = Talk(run, system, Writing(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ())))
     _hold(talk, typed=sys.stdin.isatty())
+
+
+def _refuse_media(arguments: Sequence[str]) -> None:
+    """Raises ConfigError where a medium is named as ``kosmos generate`` takes it."""
+    from kosmos.plugins import load_plugins
+
+    named = [argument[2:].partition("=")[0] for argument in arguments if argument.startswith("--")]
+    if (name := next((name for name in named if name in load_plugins().specs("modality")), None)) is not None:
+        raise ConfigError(
+            f"--{name}: unknown option; a medium is put into a turn as it is typed: /{name} FILE (options: "
+            f"{listed(OPTIONS)})"
+        )
 
 
 class Talk:

@@ -19,6 +19,12 @@ _SAMPLING = {
     "'kosmos generate --data PATH --nproc N' shares documents out": "num_processes gpus",
     "each process holds the whole model": "tensor_parallel_size",
     "--step N, or best": "checkpoint ckpt",
+    'a row of a .jsonl file says it of its medium, for --data: {"MODALITY": FILE, "clip": [START, END]}': (
+        "clip start end offset duration"
+    ),
+    'a row of a .jsonl file says it of its medium, for --data: {"MODALITY": {"path": FILE, "rate_hz": N}}': (
+        "rate_hz sampling_rate sample_rate"
+    ),
 }
 GENERATE = _SAMPLING
 """What to say, by the names that it answers. Of ``kosmos generate`` and ``chat``."""
