@@ -65,10 +65,17 @@ def test_an_encoder_begins_with_them_and_takes_their_colours(tmp_path):
     assert (encoder.input.mean, encoder.input.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 
 
-def test_clip_in_a_model_of_another_activation_is_refused(tmp_path):
+def test_a_model_that_counts_otherwise_is_refused(tmp_path):
     saved("clip", tmp_path)
+    clip = "vit_base_patch16_clip_224"
     with pytest.raises(ConfigError, match=r"hidden_act quick_gelu, .* such as vit_base_patch16_clip_quickgelu_224$"):
-        TimmEncoder(model="vit_base_patch16_clip_224", weights=str(tmp_path), model_options=TIMM)
+        TimmEncoder(model=clip, weights=str(tmp_path), model_options=TIMM)
+    hf.CLIPVisionModel(hf.CLIPVisionConfig(**SIZES, hidden_act="gelu")).save_pretrained(tmp_path / "gelu")
+    with pytest.raises(ConfigError, match=r"hidden_act gelu, .* one without quickgelu .* such as vit_base_patch16_"):
+        TimmEncoder(model=TOWERS["clip"][3], weights=str(tmp_path / "gelu"), model_options=TIMM)
+    assert TimmEncoder(model=clip, weights=str(tmp_path / "gelu"), model_options=TIMM)
+    with pytest.raises(ConfigError, match=r"says num_attention_heads 4, .* has 2; .* model_options: \{num_heads: 4\}"):
+        TimmEncoder(model=TOWERS["clip"][3], weights=str(tmp_path), model_options={**TIMM, "num_heads": 2})
 
 
 def test_a_tower_of_another_size_does_not_fit(tmp_path):

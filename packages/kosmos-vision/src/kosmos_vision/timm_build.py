@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from kosmos import ConfigError, read_weights
 from kosmos_vision.lean_timm import timm
-from kosmos_vision.transformers_names import as_timm, refuse_other_activation
+from kosmos_vision.transformers_names import as_timm, refuse_another
 
 HUB = "hf-hub:"
 """Prefix of names that timm fetches from the Hugging Face hub."""
@@ -95,7 +95,7 @@ def load_weights(model: nn.Module, path: Path, *, name: str) -> None:
             but a classifier may be left over.
     """
     state = as_timm(read_weights(path), model)
-    refuse_other_activation(path, model, name)
+    refuse_another(path, model, name)
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     try:
         found: dict[str, Tensor] = state if convert is None else convert(state, model)

@@ -89,18 +89,34 @@ def _renamed(key: str, names: Mapping[str, str]) -> str:
     return key
 
 
-def refuse_other_activation(weights: Path, model: nn.Module, name: str) -> None:
-    """Raises ConfigError where the ``config.json`` beside weights of transformers names QuickGELU, as OpenAI's CLIP has
-    it, and the model has another: each feature would be a little wrong."""
+def refuse_another(weights: Path, model: nn.Module, name: str) -> None:
+    """Refuse a model whose tensors have the shapes of the weights, and that counts otherwise: each feature would be a
+    little wrong.
+
+    Raises:
+        ConfigError: the ``config.json`` of transformers beside the weights states another number of heads, or one of
+            QuickGELU, as OpenAI's CLIP has it, and another activation, where the model has the other.
+    """
     config = _beside(weights, "config.json")
-    vision = config.get("vision_config", config)
-    stated = vision.get("hidden_act") if isinstance(vision, dict) else None
-    kinds = {type(module).__name__.lower() for module in model.modules()}
-    if stated == "quick_gelu" and "quickgelu" not in kinds:
-        near = name.split(".")[0].replace("_clip_", "_clip_quickgelu_")
+    if "model_type" not in config:
+        return
+    within = config.get("vision_config")
+    vision: dict[str, Any] = within if isinstance(within, dict) else config
+    heads = vision.get("num_attention_heads")
+    own = {found for module in model.modules() if isinstance(found := getattr(module, "num_heads", None), int)}
+    if isinstance(heads, int) and own and own != {heads}:
         raise ConfigError(
-            f"weights {weights}: their config.json says hidden_act quick_gelu, and timm model {name} has another; take "
-            f"one of timm's models with quickgelu in its name, such as {near}"
+            f"weights {weights}: their config.json says num_attention_heads {heads}, and timm model {name} has "
+            f"{max(own)}; take one that fits, or model_options: {{num_heads: {heads}}}"
+        )
+    stated = vision.get("hidden_act", "quick_gelu" if str(config["model_type"]).startswith("clip") else None)
+    is_quick = any(type(module).__name__.lower() == "quickgelu" for module in model.modules())
+    if stated is not None and (stated == "quick_gelu") != is_quick:
+        plain = name.split(".")[0].replace("_quickgelu", "")
+        near = plain if is_quick else plain.replace("_clip_", "_clip_quickgelu_")
+        raise ConfigError(
+            f"weights {weights}: their config.json says hidden_act {stated}, and timm model {name} has another; take "
+            f"one {'without' if is_quick else 'with'} quickgelu in its name, such as {near}"
         )
 
 

@@ -26,15 +26,24 @@ def taken(source, index=0):
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"), [("los", "loss"), ("wieght", "weight"), ("mask", "loss"), ("Loss_Scale", "loss_scale")]
-)
-def test_a_key_that_was_to_leave_a_turn_out_and_is_mistyped_costs_the_row(open_, rows, key, meant):
+    ("key", "value", "meant"),
+    [
+        ("los", False, "loss"), ("wieght", 0, "weight"), ("Loss_Scale", 0.0, "loss_scale"), ("trian", False, "train"),
+        ("mask", True, "loss"), ("no_loss", 1, "loss"), ("trainable", False, "loss"), ("loss_mask", 0, "loss"),
+    ],
+)  # fmt: skip
+def test_a_key_that_was_to_leave_a_turn_out_and_is_not_read_costs_the_row(open_, rows, key, value, meant):
     said = rf"messages\[1\]\.{key}: no key of a turn; did you mean {meant}\? \"loss\": false leaves out what a turn"
-    for value in (False, 0, 1.0):
-        with pytest.raises(SampleError, match=said):
-            open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, key: value}]})).document(0)
-    for other in ({key: "text"}, {"id": 3, "name": "x", "score": 0.5, "time": 3.5, "model": "x"}):
-        assert taken(open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, **other}]})))
+    with pytest.raises(SampleError, match=said):
+        open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, key: value}]})).document(0)
+    for other in ("text", None, 1 - value, 7):  # which leave nothing out
+        assert taken(open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, key: other}]})))
+
+
+@pytest.mark.parametrize("key", "rating right lost less weights is_train train_id rain score height id model".split())
+def test_other_keys_of_a_turn_are_none_of_ours(open_, rows, key):
+    for value in (False, 0, 3, 0.5):
+        assert taken(open_(rows({"messages": [*chat("Q")[:1], {**ANSWER, key: value}]})))
 
 
 @pytest.mark.parametrize("typo", ["txt", "texts", "Text", "tetx"])
@@ -46,13 +55,20 @@ def test_a_part_of_text_whose_type_is_mistyped_is_no_medium(open_, rows, typo):
 
 
 @pytest.mark.parametrize("text", ["Q", "<image>Q", "<image><image>Q"])
-def test_media_under_both_spellings_of_their_column_are_told(open_, rows, text):
-    both = {"messages": chat(text), "image": "a.png", "images": ["a.png"]}
+def test_other_media_under_both_spellings_of_their_column_are_told(open_, rows, text, tmp_path):
+    (tmp_path / "c.png").write_bytes(b"picture")
+    both = {"messages": chat(text), "image": "c.png", "images": ["a.png"]}
     source = open_(rows(both, {"messages": chat("Q")}))
     with pytest.raises(SampleError, match=r"image and images both hold media; keep one, or name it: columns\.image"):
         source.document(0)
     named = open_(rows({**both, "messages": chat("<image>Q")}), columns={"image": "images"})
     assert taken(named) == ["a.png", "Q", ANSWER["content"]]
+
+
+@pytest.mark.parametrize("single", ["a.png", "000123", 7, ["a.png"], "A cat. It meows"])
+def test_what_is_no_other_medium_beside_those_of_a_chat_is_passed_over(open_, rows, single):
+    row = {"messages": chat("<image>Q"), "image": single, "images": ["a.png"]}
+    assert taken(open_(rows(row))) == ["a.png", "Q", ANSWER["content"]]
 
 
 def test_the_last_answer_alone_is_learned_where_that_is_asked(open_, rows):

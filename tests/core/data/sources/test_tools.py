@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 
 import pyarrow as pa
@@ -142,3 +143,13 @@ def test_chats_without_tools_are_left_as_they_are():
     turns = [{"role": "system", "content": "x"}, ASKS, {**SAYS, "tool_calls": None}, {"from": "gpt", "value": CALL[0]}]
     found = list(turns_of(turns, "messages"))
     assert list(told(found)) == found
+
+
+def test_times_and_bytes_of_a_table_are_no_json_and_cost_their_row_alone(open_, tmp_path):
+    calls = [{"function": {"name": "f", "arguments": {"when": datetime.datetime(2026, 1, 2)}}}]
+    turns = [ASKS, {"role": "assistant", "content": "See.", "tool_calls": calls}]
+    pq.write_table(pa.table({"messages": [turns, [ASKS, SAYS]]}), tmp_path / "chats.parquet")
+    source = open_(tmp_path / "chats.parquet")
+    with pytest.raises(SampleError, match=r"arguments: cannot be written as JSON \(Object of type datetime is not"):
+        source.document(0)
+    assert spelled(source, 1) == "<|user|>Is it cold?<|end|><|assistant|>[It is.]<|end|>"

@@ -105,11 +105,35 @@ def test_a_file_is_unpacked_once_and_again_when_it_has_changed(open_, tmp_path, 
     state = first.stat()
     assert state.st_mode & 0o777 == 0o600
     assert len(open_(packed)) == 1
-    assert [(file.name, file.stat().st_mtime_ns) for file in cache.iterdir()] == [(first.name, state.st_mtime_ns)]
+    assert [(file.name, file.stat().st_ino) for file in cache.iterdir()] == [(first.name, state.st_ino)]
     packed.write_bytes(gzip.compress(b'{"text": "first"}\n{"text": "second"}\n'))
     assert [document.segments[0].text for document in documents(open_(packed))] == ["first", "second"]
-    (second,) = cache.iterdir()
-    assert second.name != first.name
+    assert len(list(cache.iterdir())) == 2  # a machine that shares the folder may still know the first
+    for file in cache.iterdir():
+        os.utime(file, (0, 0))
+    packed.write_bytes(gzip.compress(b'{"text": "third"}\n'))
+    assert len(open_(packed)) == 1
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_what_a_killed_process_has_left_is_removed(open_, tmp_path, cache):
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(FORMS["rows.jsonl"].encode()))
+    open_(packed)
+    (whole,) = cache.iterdir()
+    whole.rename(cache / f".{whole.name}.1234.0123abcd")
+    (cache / ".of-another-file.1234.0123abcd").write_bytes(b"x")
+    open_(packed)
+    assert sorted(file.name for file in cache.iterdir()) == [".of-another-file.1234.0123abcd", whole.name]
+
+
+@pytest.mark.parametrize("at", ["a-file", "a-file/below"])
+def test_a_folder_that_cannot_be_used_is_not_taken_for_the_data(open_, tmp_path, monkeypatch, at):
+    (tmp_path / "a-file").write_bytes(b"")
+    monkeypatch.setenv("KOSMOS_CACHE", str(tmp_path / at))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(FORMS["rows.jsonl"].encode()))
+    with pytest.raises(DataError, match=r"where it is unpacked, cannot be written \(Not a directory\); name another"):
+        open_(tmp_path / "a.jsonl.gz")
 
 
 def test_rows_are_read_when_the_cache_was_deleted_meanwhile(open_, tmp_path, cache):

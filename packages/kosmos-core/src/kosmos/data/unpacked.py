@@ -36,6 +36,8 @@ _PIECE = 1 << 20
 _LOOKED_AFTER = 64
 """Pieces after which one looks whether the disk has room."""
 _DIGEST_BYTES = 12
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""What the folder fails by, and no file that is read."""
 
 
 def _zstd(path: Path) -> Any:
@@ -110,12 +112,14 @@ def unpacked(path: Path, ending: threading.Event | None = None) -> Path:
     of_path = _digest(os.path.abspath(path))
     name = f"{of_path}-{_digest(f'{state.st_size} {state.st_ino} {state.st_mtime_ns}')}"
     found = folder / name
-    if not found.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _alone(folder / f"{name}.lock"):
-            if not found.exists():
-                _unpack(path, found, ending)
-                _remove_others(folder, of_path, name)
+    if found.exists():
+        with suppress(OSError):
+            os.utime(found)  # so that it counts as used
+        return found
+    with _alone(folder, f"{name}.lock") as is_alone:
+        if not found.exists():
+            _remove_left(folder, of_path, name if is_alone else None)
+            _unpack(path, found, ending)
     return found
 
 
@@ -124,15 +128,23 @@ def _digest(text: str) -> str:
 
 
 @contextmanager
-def _alone(file: Path) -> Iterator[None]:
-    """One process of those of this machine at a time. Two at once would do no harm, but twice the work."""
-    with file.open("a") as lock:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
+def _alone(folder: Path, name: str) -> Iterator[bool]:
+    """One process at a time. Two at once would do no harm, but twice the work. Yields whether that is so."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (folder / name).open("a")
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    with lock:
         try:
-            yield
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            is_alone = True
+        except OSError:  # a file system without locks
+            is_alone = False
+        try:
+            yield is_alone
         finally:
-            file.unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
 
 
 def _unpack(path: Path, into: Path, ending: threading.Event | None) -> None:
@@ -148,9 +160,11 @@ def _unpack(path: Path, into: Path, ending: threading.Event | None) -> None:
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise _damaged(path, error) from error
     except OSError as error:
-        if error.errno:  # else it is of what decompresses, and no matter of the disk
-            raise
-        raise _damaged(path, error) from error
+        if not error.errno:  # it is of what decompresses, and no matter of the disk
+            raise _damaged(path, error) from error
+        if error.errno in _OF_DISKS and error.filename != str(path):
+            raise _unusable(into.parent, error) from error
+        raise
 
 
 def _damaged(path: Path, error: Exception) -> OSError:
@@ -158,17 +172,28 @@ def _damaged(path: Path, error: Exception) -> OSError:
     return OSError(errno.EIO, f"it breaks off, is damaged, or is no {kind} file: {error}; copy it anew")
 
 
+def _unusable(folder: Path, error: OSError) -> OSError:
+    """The error of the folder, as one that nobody takes for one of the data."""
+    said = f"it is compressed, and {folder}, where it is unpacked, cannot be written ({error.strerror})"
+    return OSError(errno.EIO, f"{said}; name another folder in $KOSMOS_CACHE")
+
+
 def _refuse_full(folder: Path) -> None:
     if (free := shutil.disk_usage(folder).free) < LEAST_FREE_BYTES:
         left = f"it is compressed, and {folder}, where it is unpacked, has {free / 2**30:.1f} GiB left"
-        raise OSError(errno.ENOSPC, f"{left}; make room, or name another folder in $KOSMOS_CACHE")
+        raise OSError(errno.EFBIG, f"{left}; make room, or name another folder in $KOSMOS_CACHE")
 
 
-def _remove_others(folder: Path, of_path: str, name: str) -> None:
-    """Remove what the file was before it changed, and what killed processes have left."""
+def _remove_left(folder: Path, of_path: str, name: str | None) -> None:
+    """Remove what killed processes have left, and what the file was before it changed, once nobody has used that for a
+    day: another machine that shares the folder may know the file by another state.
+
+    Args:
+        name: that nobody else is writing; None where that is not known.
+    """
     for file in folder.iterdir():
         with suppress(OSError):
-            is_older = file.name.startswith(of_path) and not file.name.startswith(name)
-            is_half = file.name.startswith(".") and time() - file.lstat().st_mtime > LEFT_BEHIND_S
-            if is_older or is_half:
+            is_old = time() - file.lstat().st_mtime > LEFT_BEHIND_S
+            is_half, is_older = file.name.startswith("."), file.name.startswith(of_path)
+            if (is_old and (is_half or is_older)) or (name is not None and file.name.startswith(f".{name}.")):
                 file.unlink()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from kosmos.data.marks import ASSISTANT, SYSTEM, USER
 from kosmos.data.sources.columns import did_you_mean, kind_of
 from kosmos.errors import SampleError
-from kosmos.names import nearest
+from kosmos.names import nearest, plain
 
 ROLE_MARKS = {
     "system": SYSTEM,
@@ -43,12 +44,27 @@ BESIDE_CONTENT = {
 
 LEARNED = ("loss", "loss_scale", "weight", "train")
 """Keys by which ms-swift (the first two), the OpenAI API and our own segments say whether a turn is learned."""
-_LIKE_LEARNED = frozenset(("mask", "masked", "learn", "learned", "trained", "trainable", "no_loss", "loss_mask"))
-"""Keys that mean it, and are none of those."""
-_KNOWN = frozenset(
-    (*OPENAI, *SHAREGPT, *LEARNED, *BESIDE_CONTENT, "tool_calls", "function_call", "name", "id", "height")
-)
-"""Keys of turns that are like no other."""
+_SAYS_NO = {
+    **dict.fromkeys(("learn", "learned", "trained", "trainable", "loss_mask"), 0),
+    **dict.fromkeys(("mask", "masked", "no_loss"), 1),
+}
+"""Other keys by which a turn may be meant to be left out, with what says so."""
+
+
+@lru_cache(maxsize=4096)
+def _unread_no(key: str) -> tuple[str, int] | None:
+    """The key of ``LEARNED`` that another is in the place of, and the value by which it would leave a turn out; None of
+    keys that mean something else. One that is mistyped lacks a letter, or has two changed: ``lost`` is a word."""
+    said = plain(key)
+    for name, value in _SAYS_NO.items():
+        if said == plain(name):
+            return "loss", value
+    for name in LEARNED:
+        own = plain(name)
+        swapped = (own[:n] + own[n + 1] + own[n] + own[n + 2 :] for n in range(1, len(own) - 1))
+        if said in {own, *(own[:n] + own[n + 1 :] for n in range(1, len(own))), *swapped}:
+            return name, 0
+    return None
 
 
 def turns_of(turns: Any, name: str) -> Iterator[Turn]:
@@ -150,9 +166,8 @@ def is_learned(turn: Mapping[str, Any], where: str) -> bool:
             if said not in (0, 1):  # false and true among them
                 raise SampleError(f"{where}.{key}: expected 0 or 1, false or true, got {said!r:.40}")
             learned &= bool(said)
-    for key in () if turn.keys() <= _KNOWN else turn.keys() - _KNOWN:
-        meant = "loss" if key in _LIKE_LEARNED else nearest(key, LEARNED)
-        if meant and isinstance(turn[key], bool | int | float):
+    for key, value in turn.items():
+        if key not in LEARNED and (meant := _unread_no(key)) is not None and value == meant[1]:
             advice = '"loss": false leaves out what a turn says'
-            raise SampleError(f"{where}.{key}: no key of a turn; did you mean {meant}? {advice}")
+            raise SampleError(f"{where}.{key}: no key of a turn; did you mean {meant[0]}? {advice}")
     return learned

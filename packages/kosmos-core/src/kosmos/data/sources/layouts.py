@@ -38,7 +38,7 @@ from kosmos.data.sources.right_answers import (
 from kosmos.data.sources.splits import field_of, split_roles, with_meaning
 from kosmos.data.sources.token_numbers import told_of_columns
 from kosmos.data.sources.weights import WEIGHT
-from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
+from kosmos.data.sources.well_known import WELL_KNOWN, differ, is_medium
 from kosmos.data.sources.wish_names import may_wish
 from kosmos.errors import DataError, SampleError
 from kosmos.names import nearest
@@ -254,7 +254,7 @@ class DefaultLayout:
         for modality, path, plain in self._chat_columns:
             if not holds_medium(row.get(path if plain else top_column(path, row))):
                 continue
-            if modality in found and modality not in self.columns:
+            if modality in found and modality not in self.columns and differ(row.get(found[modality]), row.get(path)):
                 raise _both_hold(modality, found[modality], path)
             found.setdefault(modality, path)
         if len(found) < 2:

@@ -53,7 +53,8 @@ def offered(tools: Any, where: str) -> str:
         described = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if not isinstance(described, Mapping) or not isinstance(described.get("name"), str):
             raise SampleError(f"{where}[{number}]: expected an object with a name, got {kind_of(tool)}")
-        lines.append("\n" + _json(tool if "function" in tool else {"type": "function", "function": tool}))
+        whole = tool if "function" in tool else {"type": "function", "function": tool}
+        lines.append("\n" + _json(whole, f"{where}[{number}]"))
     return OFFER[0] + "".join(lines) + OFFER[1]
 
 
@@ -131,14 +132,15 @@ def _call(given: Any, where: str) -> str:
     arguments = _parsed(arguments, f"{where}.arguments", "an object") if arguments not in (None, "") else {}
     if not isinstance(arguments, Mapping):
         raise SampleError(f"{where}.arguments: expected an object, got {kind_of(arguments)}")
-    return f'{CALL[0]}{{"name": {_json(call["name"])}, "arguments": {_json(arguments)}}}{CALL[1]}'
+    written = _json(arguments, f"{where}.arguments")
+    return f'{CALL[0]}{{"name": {_json(call["name"], where)}, "arguments": {written}}}{CALL[1]}'
 
 
 def _answered(turn: Mapping[str, Any], key: str, where: str) -> Any:
     """The content of a turn of the user for what a tool has answered: text, an object, or parts."""
     content = turn.get(key)
     if isinstance(content, Mapping) or (isinstance(content, list | tuple) and not _are_parts(content)):
-        content = _json(content)
+        content = _json(content, f"{where}.{key}")
     if isinstance(content, str):
         return f"{ANSWER[0]}{content}{ANSWER[1]}"
     return [_text(ANSWER[0]), *(part for _, part in parts_of(turn, key, where)), _text(ANSWER[1])]
@@ -175,5 +177,8 @@ def _parsed(given: Any, where: str, expected: str) -> Any:
         raise SampleError(f"{where}: expected {expected}, as JSON, got {given!r:.60}") from error
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _json(value: Any, where: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:  # a table may hold times and bytes
+        raise SampleError(f"{where}: cannot be written as JSON ({error}); write it as text") from error

@@ -48,3 +48,10 @@ def is_medium(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(value.get(key) is not None for key in _HOLDS) or any(is_medium(value.get(key)) for key in WELL_KNOWN)
     return isinstance(value, bytes | FileSpan)
+
+
+def differ(several: Any, single: Any) -> bool:
+    """Whether a column of one medium holds another than that of several; what is no medium, such as the number of a
+    row, is none."""
+    others, own = (value if isinstance(value, list | tuple) else [value] for value in (several, single))
+    return any(is_medium(value) and value not in others for value in own)
