@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -335,3 +336,15 @@ def test_tables_of_which_one_has_no_blocks_have_none(open_, table, rows):
     blocked, plain = open_(table({"text": ["a"]})).table, open_(rows({"text": "b"})).table
     assert JoinedTable([blocked, blocked]).row_blocks().ends.tolist() == [1, 2]
     assert JoinedTable([blocked, plain]).row_blocks() is None
+
+
+@pytest.mark.parametrize("rooted", [False, True])
+def test_a_column_that_is_not_learned_from_is_read_for_who_asks_for_it(open_, table, tmp_path, rooted):
+    for part in ("train", "test"):
+        table({"text": ["a", "b"], "hidden": [1, 2]}, f"parts/{part}.parquet")
+    datasets.Dataset.from_dict({"text": ["a", "b"], "hidden": [1, 2]}).save_to_disk(tmp_path / "saved")
+    for path in ("parts/train.parquet", "parts", "saved"):
+        source = open_(tmp_path / path, **({"root": tmp_path} if rooted else {}))
+        assert [source.value(index, "hidden") for index in (0, 1)] == [1, 2]
+        with pytest.raises(SampleError, match="no column 'hiden'; did you mean hidden"):
+            source.value(0, "hiden")

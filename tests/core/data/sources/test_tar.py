@@ -376,3 +376,16 @@ def test_an_archive_beside_what_was_unpacked_from_it_is_no_matter(open_, tmp_pat
     pack(tmp_path / "pets.tar", ("cats/1.png", b"picture"))
     source = open_(tmp_path)
     assert (len(source), source.left_out) == (1, {".tar": 1})
+
+
+def test_a_file_that_nothing_is_learned_from_is_a_column_by_which_scores_are_told_apart(open_, tmp_path):
+    files = (
+        ("a.txt", b"a cat"), ("a.json", b'{"width": 3, "cls": 1}'), ("a.cls", b"7\n"), ("a.wav", b"sound"),
+        ("b.txt", b"a dog"), ("b.meta.json", b'{"who": "anna"}'),
+    )  # fmt: skip
+    source = open_(pack(tmp_path / "shard.tar", *files), root=tmp_path)
+    assert [source.value(0, path) for path in ("cls", "width", "text")] == ["7", 3, "a cat"]
+    assert source.value(1, "meta.json") == {"who": "anna"}
+    for index, path in ((1, "cls"), (0, "wav")):
+        with pytest.raises(SampleError, match=f"no column '{path}'"):
+            source.value(index, path)

@@ -116,6 +116,10 @@ class Rooted:
     def row(self, index: int) -> Row:
         return self.table.row(index)
 
+    def row_with(self, index: int, path: str) -> Row:
+        """As of ``JoinedTable``."""
+        return row_with(self.table, index, path)
+
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         return self.table.scan(layout)
 

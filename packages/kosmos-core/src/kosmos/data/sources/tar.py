@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import FileSpan
 from kosmos.data.foreign import first_line
 from kosmos.data.open_files import forget
-from kosmos.data.sources.columns import Row, kind_of
+from kosmos.data.sources.columns import Row, kind_of, top_column
 from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.file_names import suffix_of
 from kosmos.data.sources.folders import LINK, modality_of
@@ -81,6 +81,15 @@ class TarTable:
 
     def row(self, index: int) -> Row:
         return self._row(index, self._value)
+
+    def row_with(self, index: int, path: str) -> Row:
+        """A row with the file that a path leads into as a column, asked for by the layout or not. Raises SampleError
+        where it cannot be read."""
+        row = self.row(index)
+        begin, end = self.first.item(index), self.first.item(index + 1)
+        texts = {kind: begin + n for n, kind in enumerate(self.suffixes[begin:end]) if kind not in self.binary}
+        top = top_column(path, texts)
+        return {**row, top: self._value(texts[top], top)} if top in texts else row
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         # A .json may be a chat, and is read; of other files those are whose column says what the row is.
