@@ -85,8 +85,19 @@ def test_classes_are_told_apart_by_what_is_expected(capsys: pytest.CaptureFixtur
 def test_a_source_without_the_column_is_told_and_alone_refused(capsys: pytest.CaptureFixture[str], run: Path) -> None:
     assert main(["eval", str(run / "run"), "--data", str(run / "rows.jsonl"), "--by", "knd"]) == 2
     assert "error[config]: --by: rows: no column 'knd'; did you mean kind?" in capsys.readouterr().err
-    assert main(["eval", str(run / "run"), "--choices", str(run / "offers.jsonl"), "--by", "lng"]) == 0
-    assert "warning: --by: offers: no column 'lng'; did you mean lang?" in capsys.readouterr().err
+    asked = ["eval", str(run / "run"), "--choices", str(run / "offers.jsonl")]
+    assert main([*asked, "--by", "lng"]) == 2
+    said = capsys.readouterr()
+    assert "error[config]: --by: offers: no column 'lng'; did you mean lang?" in said.err and not said.out
+    assert main([*asked, "--data", str(run / "rows.jsonl"), "--workers", "0", "--by", "lang"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: --by: rows: no column 'lang'; there are: ")
+
+
+def test_what_has_no_value_is_none_of_those_of_the_mean() -> None:
+    shares = {"anna": 0.4, "ben": 0.0, "(none)": 0.0}
+    figures = {value: {"documents": 5, "exact_match": share} for value, share in shares.items()}
+    assert told("speaker", {"generated": {"rows": figures}})["means"] == {"generated": {"rows": {"exact_match": 0.2}}}
 
 
 def test_fifty_values_are_shown_the_most_frequent_first() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from kosmos import Mark, Media, Text, load_run, make_run
 from kosmos.cli import main
 from kosmos.commands.answers import AnswerLines
-from kosmos.commands.choices import scored_choices
+from kosmos.commands.choices import opened_choices, scored_choices
 from kosmos.commands.scored_answers import Wanted, write_answers
 from kosmos.data.batch import ReadyDocument, assemble, to_tensors
 from kosmos.data.choices import _space
@@ -364,7 +364,7 @@ def test_what_was_scored_stays_where_a_question_cannot_be_read_again(run: Path) 
     asked.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     saved = load_run(run, device="cpu")
     chosen: list[Chosen] = []
-    scored_choices(saved, [str(asked)], None, 100, 0, chosen.append, Parallel())
+    scored_choices(saved, opened_choices(saved, [str(asked)], None, 100), 0, chosen.append, Parallel())
     asked.write_bytes(b"x" * asked.stat().st_size)
     lines, result = AnswerLines(str(answers)), {"choices": "scored"}
     error = write_answers(saved, [], chosen, Wanted(0, 1, {}), lines, result, Parallel(), print)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kosmos.cli import main
+from support.command import install_plugin
 
 LINES: list[dict[str, Any]] = [
     {"source": "a", "answer": "Hello, world.", "expected": "hello world", "meta": {"who": 1}},
@@ -40,6 +42,32 @@ def test_answers_are_scored_by_source_and_by_a_key_of_the_lines(file: Path, caps
     assert by == {"a": {"1": 0.0, "2": 1.0}, "b": {"(none)": 0.0}}
     assert main(["score", str(file), "--by", "expected"]) == 0
     assert "generated, a by expected    documents  cut      exact match\n" in capsys.readouterr().out
+
+
+def test_a_metric_that_raises_costs_its_own_figure(file: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(install_plugin(tmp_path, "smaller", None, module="support.smaller_plugin"))
+
+    def broken(texts: list[str], expected: list[str]) -> float:
+        raise ValueError("no number")
+
+    monkeypatch.setenv("KOSMOS_PLUGINS", "smaller")
+    monkeypatch.setattr("support.smaller.same_length", lambda: broken)
+    asked = ["score", str(file), "--metric", "same_length", "--metric", "word_error_rate"]
+    assert main(asked) == 3
+    said = capsys.readouterr()
+    assert "generated, b: documents 1, cut 1, exact_match 0.00 ± 0.00 %, same_length -, word_error_rate 1\n" in said.out
+    assert said.err.count("error[plugin]: metric same_length raised ValueError: no number") == 1
+    assert main([*asked, "--json", "--by", "expected"]) == 3
+    assert json.loads(capsys.readouterr().out)["generated"]["a"]["same_length"] is None
+
+
+def test_many_sources_take_no_longer_than_one(tmp_path: Path, capsys) -> None:
+    lines = (f'{{"source": "s{n}", "answer": "a", "expected": "a"}}\n' for n in range(20_000))
+    (tmp_path / "many.jsonl").write_text("".join(lines))
+    begun = time.monotonic()
+    assert main(["score", str(tmp_path / "many.jsonl"), "--json"]) == 0
+    assert time.monotonic() - begun < 20  # it was a minute
+    assert len(json.loads(capsys.readouterr().out)["generated"]) == 20_000
 
 
 def test_a_file_that_is_not_complete_is_scored_as_far_as_it_goes(file: Path, capsys) -> None:

@@ -55,19 +55,19 @@ class ByValue:
         self.found: dict[str, dict[str, Figures]] = {}
         """By what was scored, and source."""
 
-    def check(self, sources: Sequence[Source], *, alone: bool) -> None:
+    def check(self, sources: Sequence[Source]) -> None:
         """Warn of each source that has no such column.
 
         Args:
-            alone: nothing else is scored.
+            sources: all that is scored.
 
         Raises:
-            ConfigError: none of them has it, and nothing else is scored.
+            ConfigError: none of them has it.
         """
         if self.column is None:
             return
         lacks = [why for source in sources if (why := self.column.lack(source)) is not None]
-        if alone and lacks and len(lacks) == len(sources):
+        if lacks and len(lacks) == len(sources):
             raise ConfigError(f"--by: {'; '.join(lacks)}")
         for why in lacks:
             self._warn(f"--by: {why}; its figures are not told apart")
@@ -89,8 +89,7 @@ class ByValue:
             by_source.setdefault(question.source.name, []).append(question)
         kept = {}
         for name, asked in by_source.items():
-            if why := self.column.lack(asked[0].source.source):
-                self._warn(f"--by: {why}; its figures are not told apart")
+            if self.column.lack(asked[0].source.source) is not None:
                 continue
             groups = grouped(asked, self.column.of_questions(asked))
             kept[name] = {value: asdict(ChoiceScore.of(group)) for value, group in groups.items()}
@@ -130,7 +129,9 @@ def figures_by_value(
     failed: list[tuple[str, PluginError]] = []
     found: Figures = {}
     for value, group in grouped(answers, values).items():
-        found[value] = figures_of(group, metrics, lambda error, value=value: failed.append((value, error)))  # type: ignore[misc]
+        errors: list[PluginError] = []
+        found[value] = figures_of(group, metrics, errors.append, finite=True)
+        failed += [(value, error) for error in errors]
     if failed:
         value, error = failed[0]
         more = f" (and {len(failed) - 1:,} more)" if len(failed) > 1 else ""

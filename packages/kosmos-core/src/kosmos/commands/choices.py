@@ -11,17 +11,40 @@ from kosmos.commands.continued import passed_over
 from kosmos.visible import say
 
 if TYPE_CHECKING:
+    from kosmos.data.choices import ChoiceSource
     from kosmos.data.quarantine import Incident
     from kosmos.evaluate.choices import ChoiceScore, Chosen
     from kosmos.runtime.parallel import Parallel
     from kosmos.train.saved import SavedRun
 
 
+def opened_choices(run: SavedRun, paths: Sequence[str], root: str | None, max_documents: int) -> list[ChoiceSource]:
+    """Questions that offer several answers, of which what is passed over is told.
+
+    Args:
+        paths: of their files; none are those of the run (``evaluate.choices``).
+
+    Raises:
+        ConfigError: two of ``paths`` have one name.
+        DataError: one cannot be opened.
+    """
+    from kosmos.run_sources import open_choices, open_own_choices
+
+    config, registry = run.composition.config, run.composition.registry
+    folder = Path(root) if root else None
+    encode = run.composition.planner.tokenizer.encode
+    if paths:
+        sources = open_choices(config, registry, paths, root=folder, max_rows=max_documents, encode=encode)
+    else:
+        sources = open_own_choices(config, registry, (), encode=encode, max_rows=max_documents)
+    for line in (line for source in sources for line in passed_over(source.source, list(config.modalities))):
+        say(line, file=sys.stderr)
+    return sources
+
+
 def scored_choices(
     run: SavedRun,
-    paths: Sequence[str],
-    root: str | None,
-    max_documents: int,
+    sources: Sequence[ChoiceSource],
     workers: int,
     chosen: Callable[[Chosen], None],
     parallel: Parallel,
@@ -29,31 +52,17 @@ def scored_choices(
     """Scores by source, what was left out, and whether questions were asked as chats: the run learned from such.
 
     Args:
-        paths: of the files of questions; none are those of the run (``evaluate.choices``).
+        sources: as ``opened_choices`` gives them.
         chosen: told of each question.
         parallel: the processes that share the questions.
-
-    Raises:
-        ConfigError: two of ``paths`` have one name.
-        DataError: one cannot be opened.
     """
     from kosmos.evaluate.choices import score_choices
-    from kosmos.run_sources import chats_among, open_choices, open_own_choices
+    from kosmos.run_sources import chats_among
 
-    config, registry = run.composition.config, run.composition.registry
-    chat = chats_among(config.data.sources) is not None
-    folder = Path(root) if root else None
-    encode = run.composition.planner.tokenizer.encode
-    if paths:
-        sources = open_choices(config, registry, paths, root=folder, chat=chat, max_rows=max_documents, encode=encode)
-    else:
-        sources = open_own_choices(config, registry, (), encode=encode, max_rows=max_documents)
-    for line in (line for source in sources for line in passed_over(source.source, list(config.modalities))):
-        say(line, file=sys.stderr)
     scores = score_choices(
         run.composition, sources, device=run.device, dtype=run.dtype, workers=workers, chosen=chosen, parallel=parallel
     )
-    return *scores, chat
+    return *scores, chats_among(run.composition.config.data.sources) is not None
 
 
 def choice_lines(scores: Mapping[str, Mapping[str, Any]], *, chat: bool) -> Iterator[str]:

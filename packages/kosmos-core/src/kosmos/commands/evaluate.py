@@ -23,7 +23,7 @@ from kosmos.commands.arguments import (
 )
 from kosmos.commands.by_value import By, ByValue, value_lines
 from kosmos.commands.causes import incident_lines, root_advice
-from kosmos.commands.choices import choice_lines, share
+from kosmos.commands.choices import choice_lines, opened_choices, scored_choices, share
 from kosmos.commands.continued import unspaced
 from kosmos.commands.elsewhere import EVAL
 from kosmos.commands.metrics import Metric, metrics_of
@@ -46,6 +46,7 @@ from kosmos.visible import say
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kosmos.data.choices import ChoiceSource
     from kosmos.data.document import Source
     from kosmos.evaluate.choices import Chosen
     from kosmos.evaluate.score import Score
@@ -148,12 +149,13 @@ def evaluate(
         asked = [*map(short_name, choices or ()), *(one.name or short_name(one.path) for one in own)]
         settings = {"command": "eval", "choices": asked, "max_documents": max_documents} | wanted.settings()
         check_written(answers, generate, asked)
-        apart.check(sources, alone=not asked)
+        questions = opened_choices(run, choices or (), root, max_documents) if asked else []
+        apart.check([*sources, *(one.source for one in questions)])
         files = [*paths, *(one.path for one in own)]
         parallel.main_only(lambda: lines.begin(made_by(run, sources, files, settings), paths))
         chosen: list[Chosen] = []
         if asked:
-            chosen = _score_choices(run, choices or (), root, max_documents, helpers, result, parallel)
+            chosen = _score_choices(run, questions, helpers, result, parallel)
             apart.add_questions(chosen)
         if sources:
             _score(run, sources, max_documents, helpers, result, parallel, apart)
@@ -235,18 +237,14 @@ def _told(score: Score) -> dict[str, Any]:
 
 def _score_choices(
     run: SavedRun,
-    paths: Sequence[str],
-    root: str | None,
-    max_documents: int,
+    questions: Sequence[ChoiceSource],
     workers: int,
     result: dict[str, Any],
     parallel: Parallel,
 ) -> list[Chosen]:
     """Every question that was scored."""
-    from kosmos.commands.choices import scored_choices
-
     chosen: list[Chosen] = []
-    scores, incidents, as_chats = scored_choices(run, paths, root, max_documents, workers, chosen.append, parallel)
+    scores, incidents, as_chats = scored_choices(run, questions, workers, chosen.append, parallel)
     result |= {"choices": {name: asdict(found) for name, found in scores.items()}, "asked_as_chats": as_chats}
     result["incidents"] += incidents
     return chosen

@@ -17,7 +17,7 @@ import typer
 from kosmos.commands.arguments import aside, refuse_empty, refuse_ranks
 from kosmos.commands.by_value import figures_by_value, told, value_lines
 from kosmos.commands.metrics import SUCH_AS, metrics_of
-from kosmos.commands.scored_answers import generated_lines
+from kosmos.commands.scored_answers import failure, figures_and_failed, generated_lines
 from kosmos.commands.unfinished import progress_of
 from kosmos.errors import ConfigError, DataError, SampleError
 from kosmos.visible import say
@@ -57,7 +57,7 @@ def score(
     refuse_empty("--by", by)
     named = metrics_of(metric or ())
 
-    from kosmos.evaluate.answer_scores import figures_of, only_expected, text_metrics, without_several
+    from kosmos.evaluate.answer_scores import only_expected, text_metrics, without_several
     from kosmos.plugins import load_plugins
 
     with aside():
@@ -70,10 +70,14 @@ def score(
         result: dict[str, Any] = {"file": file, "without_expected": without, "generated": {}}
         values = _values(by, answers, file) if by is not None else []
         apart: dict[str, dict[str, dict[str, Any]]] = {}
-        for source in dict.fromkeys(_source(line, path) for line, _ in answers):
-            places = [place for place, (line, _) in enumerate(answers) if _source(line, path) == source]
+        by_source: dict[str, list[int]] = {}
+        for place, (line, _) in enumerate(answers):
+            by_source.setdefault(_source(line, path), []).append(place)
+        failed: dict[str, None] = {}
+        for source, places in by_source.items():
             found = [answers[place][1] for place in places]
-            result["generated"][source] = figures_of(found, metrics)
+            result["generated"][source], errors = figures_and_failed(found, metrics)
+            failed |= dict.fromkeys(errors)
             if by is not None:
                 apart[source] = figures_by_value(found, [values[place] for place in places], metrics, _warn)
         if by is not None:
@@ -89,6 +93,8 @@ def score(
     else:
         lines = [*generated_lines(result["generated"]), *value_lines(result.get("by_value", {}), "generated")]
         say("\n".join(lines))
+    if (error := failure([*failed])) is not None:
+        raise error
 
 
 def _warn(line: str) -> None:

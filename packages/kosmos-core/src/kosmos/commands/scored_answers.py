@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 CHOICES = 0
 """Number of what was chosen in a file of answers, behind which are the sources."""
+FAILURES = 4
+"""Of metrics that are named: each source may have others."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def write_answers(
             parallel.main_only(lines.finish)
         except (ConfigError, DataError) as error:
             return error
-    return PluginError("; ".join(failed)) if failed else None
+    return failure([*failed])
 
 
 def _write_choices(chosen: Sequence[Chosen], lines: AnswerLines) -> None:
@@ -133,7 +135,7 @@ def _score_each(
     alone: dict[str, None] = {}
     for number, source in enumerate(sources, start=CHOICES + 1):
         found = _answered(run, source, number, wanted, lines, parallel, warn)
-        scores[source.name], errors = parallel.main_only(partial(_figures, found, wanted.metrics))
+        scores[source.name], errors = parallel.main_only(partial(figures_and_failed, found, wanted.metrics))
         failed |= dict.fromkeys(errors)
         if wanted.by is not None:
             parallel.main_only(partial(wanted.by.add_answers, source, found, wanted.metrics, wanted.documents))
@@ -143,21 +145,24 @@ def _score_each(
     return scores
 
 
-def _figures(
+def figures_and_failed(
     answers: Sequence[Generated], metrics: Mapping[str, TextMetric]
 ) -> tuple[dict[str, float | None], list[str]]:
-    """As of ``figures_of``, with None for a metric that raises something, and what that was."""
-    from kosmos.evaluate.answer_scores import SPREAD, figures_of
+    """As of ``figures_of``, with None for a metric that fails, and why each did."""
+    from kosmos.evaluate.answer_scores import figures_of
 
-    figures: dict[str, float | None] = {}
-    failed = []
-    for name, metric in metrics.items():
-        try:
-            figures |= figures_of(answers, {name: metric})
-        except PluginError as error:
-            figures[name] = None
-            failed.append(str(error))
-    return figures | {SPREAD: figures.pop(SPREAD)} if SPREAD in figures else figures, failed
+    failed: list[PluginError] = []
+    figures = figures_of(answers, metrics, failed.append)
+    names = dict.fromkeys(["documents", "cut", *(metrics if answers else ())])
+    return {**names, **figures}, list(map(str, failed))
+
+
+def failure(failed: Sequence[str]) -> PluginError | None:
+    """What a command ends with once it has told the other figures; None where no metric failed."""
+    if not failed:
+        return None
+    more = f" (and {len(failed) - FAILURES:,} more)" if len(failed) > FAILURES else ""
+    return PluginError("; ".join(failed[:FAILURES]) + more)
 
 
 def _answered(

@@ -110,19 +110,21 @@ def figures_of(
     answers: Sequence[Generated],
     metrics: Mapping[str, TextMetric],
     on_failure: Callable[[PluginError], object] | None = None,
+    *,
+    finite: bool = False,
 ) -> dict[str, float]:
     """How many answers there are, how many of them ``max_new_tokens`` cut off, and each metric of them; of
     ``exact_match`` its standard error, too.
 
     Args:
-        on_failure: told of a metric that fails, or gives what is no finite number, which is then left out; None raises
-            the one and keeps the other.
+        on_failure: told of a metric that fails, which is then left out; None raises it.
+        finite: a metric that gives what is no finite number fails, too.
     """
     found: dict[str, float] = {"documents": len(answers), "cut": sum(a.ended == "max_new_tokens" for a in answers)}
     for name, metric in metrics.items():
         try:
             value = score_answers(answers, {name: metric})
-            if on_failure is not None and not all(map(math.isfinite, value.values())):
+            if finite and not all(map(math.isfinite, value.values())):
                 raise PluginError(f"metric {name} gave {value[name]}")
             found |= value
         except PluginError as error:

@@ -45,10 +45,10 @@ def called(value: Any) -> str:
 
 
 def mean_over_values(by_value: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Of figures by value the mean of each that is a share, in which each value counts the same."""
-    found = {}
+    """Of figures by value the mean of each that is a share, in which each value counts the same, without ``ABSENT``."""
+    found, there = {}, [figures for value, figures in by_value.items() if value != ABSENT]
     for name in SHARES:
-        shares = [figures[name] for figures in by_value.values() if figures.get(name) is not None]
+        shares = [figures[name] for figures in there if figures.get(name) is not None]
         if shares:
             found[name] = sum(shares) / len(shares)
     return found

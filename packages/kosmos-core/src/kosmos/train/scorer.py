@@ -113,7 +113,9 @@ class Scorer:
     def _figures(self, answers: Sequence[Generated]) -> dict[str, float]:
         """As ``figures_of``, without the metrics that fail."""
         failed: list[PluginError] = []
-        figures = self._opened.parallel.main_only(lambda: figures_of(answers, self._metrics, failed.append))
+        figures = self._opened.parallel.main_only(
+            lambda: figures_of(answers, self._metrics, failed.append, finite=True)
+        )
         for error in failed:
             self._warn(f"{error}; this scoring is without it")
         if alone := without_several(answers, self._metrics):
