@@ -182,7 +182,7 @@ def test_texts_of_which_a_few_have_pictures_are_running_text_where_no_picture_is
 
 @pytest.mark.parametrize(
     "labels",
-    ["0.000000\t2.000000\tdog\n2.5\t3.0\tcat\n", "0,5\t2,5\tein Hund\n", "0.5\t2.0\tdog\n\\\t100.0\t900.0\n1\t2\n"],
+    ["0.000000\t2.000000\tdog\n2.5\t3.0\tcat\n", "0,5\t2,5\tein Hund\n", "0.5\t2.0\tdog\n\\\t100.0\t900.0\n1.0\t2.0\n"],
 )
 def test_labels_of_pieces_are_no_text_of_the_whole(open_, folder, labels):
     source = open_(folder(named={"a.wav": None, "a.txt": labels, "b.wav": None, "b.txt": "1\t2\tthree\nfour\n"}))
@@ -191,3 +191,12 @@ def test_labels_of_pieces_are_no_text_of_the_whole(open_, folder, labels):
     ):
         source.document(0)
     assert source.document(1).segments[-1].text == "1\t2\tthree\nfour"
+
+
+@pytest.mark.parametrize(
+    ("medium", "text"),
+    [("a.png", "12.5\t33.1\tdog"), ("a.wav", "12.5\t33.1"), ("a.wav", "1\t2\tcat"), ("a.wav", "1.5\t2\tcat")],
+)
+def test_figures_with_tabs_are_a_text_as_others(open_, folder, medium, text):
+    source = open_(folder(named={medium: None, "a.txt": text}))
+    assert source.document(0).segments[-1].text == text

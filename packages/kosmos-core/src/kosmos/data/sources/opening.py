@@ -277,7 +277,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
         _refuse_lists(path, lists)
         folders.count_beside(files, lists, suffixes, request.left_out)
         return _from_files(path, lists, ".jsonl", request)
-    if (pairs := find_pairs(path, files, suffixes, wanted, request.left_out)) is not None:
+    if (pairs := find_pairs(path, files, suffixes, wanted, request.left_out, request.timed)) is not None:
         layout.check({*pairs.modalities.values(), "text"})
         return finish(replace(pairs, below=_below(path, request.root)), layout, request, name_files=False)
     if request.asked and (media := bare_media(path, files, suffixes, request.left_out)) is not None:

@@ -39,6 +39,8 @@ class PairTable:
     """What the folders say: [rows]."""
     below: str = ""
     """What stands before the paths of media where they are named below another folder."""
+    timed: Collection[str] = ()
+    """Modalities whose media have time."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -57,8 +59,9 @@ class PairTable:
         except OSError as error:
             raise SampleError(f"{path.name}: cannot be read ({error.strerror})") from error
         text = checked_text(decoded(data, path.name).strip(), path.name)
-        medium = self.media[index].split("\0")[0]
-        refuse_labels(text, self.modalities[suffix_of(medium)], medium, path.name)
+        for medium in self.media[index].split("\0"):
+            if (modality := self.modalities[suffix_of(medium)]) in self.timed:
+                refuse_labels(text, modality, medium, path.name)
         return {**self._media(index), "text": text}
 
     def _links_into(self) -> Path:
@@ -92,6 +95,7 @@ def find_pairs(
     suffixes: Mapping[str, Sequence[str]],
     asked: Collection[str],
     left_out: Counter[str],
+    timed: Collection[str] = (),
 ) -> PairTable | None:
     """Pairs of a folder, or None where no medium of the run has a text of its name, or where files of rows lie there.
 
@@ -102,6 +106,7 @@ def find_pairs(
         suffixes: as ``folders.suffix_table`` gives them.
         asked: modalities of the run.
         left_out: gets media without a text, and files of other kinds by their suffix.
+        timed: modalities whose media have time.
 
     Raises:
         DataError: a suffix is claimed by several modalities of the run.
@@ -126,7 +131,8 @@ def find_pairs(
         if name not in taken:
             left_out[NO_TEXT if suffix_of(name) in suffixes else suffix_of(name) or NO_SUFFIX] += 1
     joined = ["\0".join(paired[stems[text]]) for text in texts]
-    return PairTable(folder, PackedTexts(texts), PackedTexts(joined), modalities, PackedKinds(_splits(texts)))
+    splits = PackedKinds(_splits(texts))
+    return PairTable(folder, PackedTexts(texts), PackedTexts(joined), modalities, splits, timed=timed)
 
 
 def _stems(texts: Sequence[str], media: Collection[str]) -> dict[str, str]:
