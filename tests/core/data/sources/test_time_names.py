@@ -186,14 +186,16 @@ def test_nested_rows_of_words_stay_as_they_are(open_, tmp_path, rows):
 
 
 @pytest.mark.parametrize(("start", "end"), [("from", "to"), ("first", "last"), ("in", "out"), ("From", "To")])
-def test_words_of_anything_are_told_where_they_hold_two_times(open_, rows, start, end):
-    refused(open_(rows({**SOUND, start: 0.0, end: 2.0})), rf"{start} and {end} beside a medium are not read")
-    for others in ((7, 9), ("anna", "ben"), (2.5, 1.5), (1.5, None), ("10:30", "11:00"), (1.5e9, 1.6e9)):
-        assert [*open_(rows({**SOUND, start: others[0], end: others[1]})).document(0).media]
+def test_words_of_anything_cost_no_row_whatever_they_hold(open_, rows, start, end):
+    for values in ((0.0, 2.0), ("9.99", "19.99"), (7, 9), ("anna", "ben"), (2.5, 1.5), (1.5, None), ("10:30", "11:00")):
+        source = open_(rows({**SOUND, start: values[0], end: values[1]}))
+        assert [medium.clip for medium in source.document(0).media] == [None]
+        assert source.remarks == ()
 
 
-def test_whole_numbers_under_words_of_anything_are_told_of_where_several_rows_name_one_file(open_, rows):
-    several = [{**SOUND, "from": 2 * n, "to": 2 * n + 2} for n in range(3)]
+@pytest.mark.parametrize("unit", [1, 0.5])
+def test_numbers_under_words_of_anything_are_told_of_where_several_rows_name_one_file(open_, rows, unit):
+    several = [{**SOUND, "from": 2 * n * unit, "to": (2 * n + 2) * unit} for n in range(3)]
     (line,) = open_(rows(*several)).remarks
     assert line.startswith(
         "its rows have from and to, which are not read, and several are of one file (b.wav): the text"

@@ -74,7 +74,7 @@ MOST_LOOKED_AT = 64
 
 
 def may_be_pieces(layout: Layout, table: Table, timed: Collection[str]) -> Iterator[str]:
-    """Of rows with whole numbers under names that say little, such as ``from`` and ``to``, where several name one file
+    """Of rows with numbers under names that say little, such as ``from`` and ``to``, where several name one file
     and not the same of it.
 
     Args:
@@ -90,9 +90,7 @@ def may_be_pieces(layout: Layout, table: Table, timed: Collection[str]) -> Itera
         except SampleError:
             continue
         found = next(pairs(row, taken), None)
-        if (
-            found is None or is_surely_time(found, row) or "clip" in row
-        ):  # of which a sample tells itself, or it is read
+        if found is None or is_surely_time(found) or "clip" in row:  # of which a sample tells itself, or it is read
             return
         for medium in (row.get(layout.columns.get(modality, modality)) for modality in timed):
             if isinstance(medium, str) and first.setdefault(medium, found.times) != found.times:

@@ -26,7 +26,7 @@ _LENGTH = re.compile(rf"{_BESIDE}{{0,3}}(?:duration|dur){_BESIDE}{{0,3}}")
 _SHORT = {"ts": ("t", "start"), "te": ("t", "end"), "t0": ("t0", "start"), "t1": ("t0", "end")}
 _SHORT |= {"tmin": ("tmin", "start"), "tmax": ("tmin", "end")}
 _WORDS = {"from": "to", "in": "out", "first": "last"}
-"""Alone they are of anything: only two numbers of which one has a point are taken for times."""
+"""Alone they are of anything (places, prices, shares), so that no sample is bad for them."""
 _EDGES_OF_BOXES = {"xmin": "xmax"}
 """Those of a stretch where no other side of a box stands beside them."""
 _OTHER_SIDES = frozenset(("ymin", "ymax"))
@@ -121,7 +121,7 @@ def stretches(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, .
                     yield found
     if not ends:
         yield from _with_lengths(said, [name for names in starts.values() for name in names], lengths)
-    yield from (found for found in pairs(said, taken) if is_surely_time(found, said))
+    yield from (found for found in pairs(said, taken) if is_surely_time(found))
 
 
 def pairs(said: Mapping[str, Any], taken: Collection[str]) -> Iterator[Stretch]:
@@ -139,9 +139,9 @@ def _has_other_sides(said: Mapping[str, Any]) -> bool:
     return any(_plain(name) in _OTHER_SIDES for name in said if len(name) <= _LONGEST)
 
 
-def is_surely_time(found: Stretch, said: Mapping[str, Any]) -> bool:
+def is_surely_time(found: Stretch) -> bool:
     """Whether a pair is one of times, and not, such as ids, of anything."""
-    return _plain(found.names[0]) in _EDGES_OF_BOXES or any("." in str(said[name]) for name in found.names)
+    return _plain(found.names[0]) in _EDGES_OF_BOXES
 
 
 def _in_one(name: str, value: Any) -> Iterator[Stretch]:
