@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from kosmos.strict import as_written, names_are_a_list, one_is_a_list
 
 LISTS = ("sources", "trackers", "observers", "metrics")
 """Fields with items that a name alone may stand for."""
+_ONE_COLUMN = re.compile(r"data\.sources\.(\d+\.)?held_out")
+"""A mapping of one key, which another takes the place of."""
 _Part = TypeVar("_Part", bound=ComponentConfig | None)
 _Entry = TypeVar("_Entry", bound=DocumentsConfig)
 
@@ -154,8 +157,8 @@ def merge(
     """``over`` laid on ``base``, mapping by mapping.
 
     Args:
-        renames: a component whose name changes loses the old one's options, and another length of the run takes the
-            place of the one that was there.
+        renames: a component whose name changes loses the old one's options, and another length of the run, or another
+            column by which rows are held out, takes the place of the one that was there.
         is_run: they are of a whole run, not of a part of one.
         path: of that part, for messages.
     """
@@ -164,6 +167,9 @@ def merge(
         old = merged.get(key)
         if isinstance(value, _Instead):
             merged[key] = _Instead(value)
+            continue
+        if renames and _ONE_COLUMN.fullmatch(f"{path}{key}"):
+            merged[key] = value
             continue
         if key == "modalities" and isinstance(value, str | list | Mapping):
             merged[key] = _modalities(old, value, renames=renames)
@@ -244,7 +250,8 @@ def _lay_on_items(path: str, items: Sequence[Any], over: Mapping[Any, Any], *, r
         short = {("path" if path.endswith(BY_PATH) else "name"): merged[place]}
         item = short if isinstance(merged[place], str) else merged[place]
         both = isinstance(item, Mapping) and isinstance(value, Mapping)
-        merged[place] = merge(item, value, renames=renames, is_run=False) if both else value
+        inner = f"{path}.{number}."
+        merged[place] = merge(item, value, renames=renames, is_run=False, path=inner) if both else value
     return merged
 
 

@@ -13,6 +13,7 @@ import pytest
 from kosmos import make_run, open_held_out, open_sources
 from kosmos.errors import CheckpointError, ConfigError, DataError
 from kosmos.plugins import load_core
+from kosmos.run_file import parse_overrides
 from kosmos.train.run import resume_run, train_model
 from support.runs import small_run, ticks_registry
 
@@ -99,6 +100,16 @@ def test_a_column_that_costs_much_to_read_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_share_and_no_column_with_values_is_refused(held_out) -> None:
     with pytest.raises(ConfigError, match=r"held_out: expected .*fold: 4"):
         make_run({"data": {"sources": [{"path": "a", "held_out": held_out}]}})
+
+
+def test_another_column_takes_the_place_of_the_one_that_was_there() -> None:
+    run = {"data": {"sources": [{"path": "a", "held_out": {"fold": 4}, "columns": {"group": "speaker"}}]}}
+    for given in (["data.sources.0.held_out={speaker: anna}"], ["data.sources.0.held_out.speaker=anna"]):
+        [source] = make_run(run, parse_overrides(given)).data.sources
+        assert (source.held_out, source.columns) == ({"speaker": ["anna"]}, {"group": "speaker"})
+    several = parse_overrides([f"data.sources.0.held_out.{column}=1" for column in ("fold", "speaker")])
+    with pytest.raises(ConfigError, match=r"expected one column .*, got fold, speaker"):
+        make_run(run, several)
 
 
 def test_a_run_does_not_go_on_with_other_values(tmp_path: Path) -> None:
