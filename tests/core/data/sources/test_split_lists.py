@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kosmos.data.sources import split_lists
 from kosmos.data.sources.chosen import Chosen
+from kosmos.errors import DataError
 
 
 def make(folder: Path, **lists: str) -> Path:
@@ -48,3 +50,18 @@ def test_what_lists_name_is_told_of_and_may_be_held_out(open_, tmp_path: Path, f
 )
 def test_lists_of_what_is_trained_on_and_of_names_that_several_have_say_nothing(open_, tmp_path: Path, lists) -> None:
     assert open_(make(tmp_path / "words", **lists)).remarks == ()
+
+
+def test_of_lists_that_are_not_read_to_their_end_nobody_is_trained_on_in_silence(open_, tmp_path: Path) -> None:
+    named = "cat/w0.wav\n"
+    long = make(tmp_path / "long", test=named + "gone/w.wav\n" * (split_lists.MOST_BYTES // 11) + "dog/w1.wav\n")
+    several = make(tmp_path / "several", **{f"test_{letter}": named for letter in "abcdefghijklmnopq"})
+    for folder, cut in ((long, "test"), (several, "test_q")):
+        with pytest.raises(DataError, match=rf"held_out: .*{cut}\.txt is not read to its end .*file_name,text,split"):
+            open_(folder, chosen=Chosen.of({"list": [cut]}, ""))
+        remarks = open_(folder).remarks
+        assert len(remarks) == 2
+        assert remarks[0].startswith(
+            f"{cut}.txt beside the media: not read to the end (of lists 16 are read, and 16 MB"
+        )
+    assert open_(several, split="held_out", chosen=Chosen.of({"list": ["test_a"]}, ""))

@@ -146,8 +146,9 @@ def class_folders(
     said = splits_of_files(placed)
     splits = of_folders([split if name.count("/") > 1 else None for name, split in zip(placed, said, strict=True)])
     modalities = [modality_of(folder / name, suffix_of(name), suffixes) for name in placed]
+    lists, cut = lists_of(folder, files, placed)
     return ClassFolderTable(
-        folder, PackedTexts(placed), PackedKinds(modalities), PackedKinds(splits), lists=lists_of(folder, files, placed)
+        folder, PackedTexts(placed), PackedKinds(modalities), PackedKinds(splits), lists=lists, lists_cut=cut
     )
 
 

@@ -151,6 +151,8 @@ class ClassFolderTable:
     """What stands before the paths where they are named below another folder."""
     lists: PackedKinds[str | None] | None = None
     """The list of a split that names each file, where there are such: [rows]."""
+    lists_cut: tuple[str, ...] = ()
+    """Lists of splits that were not read to their end."""
 
     @property
     def columns(self) -> set[str]:

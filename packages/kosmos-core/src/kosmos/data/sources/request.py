@@ -32,7 +32,7 @@ from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_a
 from kosmos.data.sources.right_answers import ANSWERS, REFERENCES
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import RowSource, Table
-from kosmos.data.sources.split_lists import listed_in_vain
+from kosmos.data.sources.split_lists import listed_in_vain, refuse_cut
 from kosmos.data.sources.splits import CHOSEN, GROUP, Split, with_meaning
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.textfiles import CHUNK_CHARS
@@ -222,8 +222,9 @@ def finish(
         rows_vary: each row has columns of its own, so nobody has looked at them yet.
 
     Raises:
-        DataError: no row can be used.
+        DataError: no row can be used, or rows are held out by a list that was not read to its end.
     """
+    refuse_cut(table, request.chosen)
     if request.root is not None:
         table = Rooted(table, request.root)
     facts = _facts(table, layout, request, rows_vary=rows_vary)
