@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def make(folder: Path, *media: str, **lists: str) -> Path:
         (("wavs/LJ1.wav", "wavs/LJ2.wav"), {"metadata_csv": "LJ1|one|One\nLJ2|two|Two\n"}, r"LJ1\|one\|One"),
         (("w/a.wav", "w/b.wav"), {"list_csv": "file,text\nw/a.wav,hello\nw/b.wav,you\n"}, "w/a.wav,hello"),
         (("clips/1.wav", "clips/2.wav"), {"train_tsv": "id\tpath\ttext\nx\t1.wav\thi\nx\t2.wav\tho\n"}, "x 1.wav hi"),
+        (("a/1.wav", "b/2.wav"), {"texts_csv": "id|text\n1|hello\n2|you\n"}, r"1\|hello"),
     ],
 )  # fmt: skip
 def test_a_list_of_texts_is_not_passed_over(open_, tmp_path, media, lists, named) -> None:
@@ -39,13 +41,13 @@ ABSENT = "".join(f"x\tcommon_{number}.wav\tnot fetched\n" for number in range(20
 @pytest.mark.parametrize(
     ("media", "lists", "named"),
     [
-        (("clips/1.wav", "clips/2.wav"), {"all_tsv": f"id\tpath\ttext\n{ABSENT}x\t2.wav\tho\n"}, "x common_0.wav not"),
+        (("clips/1.wav", "clips/2.wav"), {"all_tsv": f"id\tpath\ttext\n{ABSENT}x\t2.wav\tho\n"}, "x 2.wav ho"),
         (("clips/1.wav", "clips/2.wav"), {"all_tsv": f"id\tpath\ttext\n{ABSENT}"}, "x common_0.wav not"),
         (("a/LJ7.wav", "b/LJ9.wav"), {"all_csv": "".join(f"LJ{n}|so|So\n" for n in range(60, 0, -1))}, r"LJ9\|so\|So"),
         (
             ("1/2/1-2-7.wav", "1/3/1-3-9.wav", "1/4/1-4-0.wav"),
             {f"1__{n}__t_txt": "".join(f"1-{n}-{i} HE SAID\n" for i in range(60)) for n in (2, 3)},
-            "1-3-9 HE SAID",
+            "1-2-7 HE SAID",
         ),
     ],
 )
@@ -76,6 +78,37 @@ def test_a_list_of_more_than_the_media_that_are_there_is_not_passed_over(open_, 
 def test_what_says_no_more_than_the_folders_may_lie_there(open_, tmp_path, lists) -> None:
     media = ("cat/1.png", "dog/2.png")
     assert len(open_(make(tmp_path / "set", *media, **lists))) == 2
+
+
+FIGURES = "".join(f"img{number}.png,{number},0.5\n" for number in range(200))
+
+
+@pytest.mark.parametrize(
+    ("lists", "said"),
+    [
+        ({"exif_csv": f"{FIGURES}2.png,rotated,0.5\n"}, "exif.csv says something of 1 of the 3 files"),
+        (
+            {"notes_txt": "We cut some.\n" * 35 + "cat/1.png resized to fit\ndog/2.png too\n"},
+            r"notes.txt says something of 2 of the 3 files that lie in folders \(cat/1.png resized to fit\)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("folders", [("cat", "dog"), ("all", "all")])
+def test_what_says_something_of_a_few_is_told_once_and_refuses_nothing(open_, tmp_path, folders, lists, said) -> None:
+    first, second = folders
+    source = open_(make(tmp_path / "set", f"{first}/1.png", f"{second}/2.png", f"{second}/3.png", **lists))
+    assert len(source) == 3
+    [remark] = source.remarks
+    assert re.match(said, remark), remark
+
+
+def test_a_long_list_beside_a_few_of_its_clips_is_refused(open_, tmp_path) -> None:
+    lines = "".join(f"x\tcommon_voice_{n}.wav\tIt says {n}.\n" for n in range(5000))
+    for kind in ("clips", "{n}"):
+        media = [f"{kind.format(n=n)}/common_voice_{n}.wav" for n in range(200, 5000, 800)]
+        folder = make(tmp_path / f"of-{kind[1]}", *media, validated_tsv=f"id\tpath\ttext\n{lines}")
+        with pytest.raises(DataError, match=r"lists media that lie in folders \(x common_voice_200.wav It says 200"):
+            open_(folder)
 
 
 def test_a_list_that_is_a_link_to_what_is_elsewhere_is_not_read(open_, tmp_path) -> None:

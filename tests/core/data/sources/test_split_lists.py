@@ -52,7 +52,8 @@ def test_lists_of_what_is_trained_on_and_of_names_that_several_have_say_nothing(
     assert open_(make(tmp_path / "words", **lists)).remarks == ()
 
 
-def test_of_lists_that_are_not_read_to_their_end_nobody_is_trained_on_in_silence(open_, tmp_path: Path) -> None:
+def test_a_list_that_is_not_read_to_its_end_is_told_of_or_refused(open_, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(split_lists, "MOST_BYTES", 1000)
     named = "cat/w0.wav\n"
     long = make(tmp_path / "long", test=named + "gone/w.wav\n" * (split_lists.MOST_BYTES // 11) + "dog/w1.wav\n")
     several = make(tmp_path / "several", **{f"test_{letter}": named for letter in "abcdefghijklmnopq"})

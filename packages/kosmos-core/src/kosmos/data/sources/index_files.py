@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kosmos.data.open_files import read_bytes
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.file_names import stem_of, suffix_of
 from kosmos.data.sources.folders import tells_of_data
-from kosmos.data.sources.joined import ClassFolderTable
+from kosmos.data.sources.joined import ClassFolderTable, Rooted
 from kosmos.data.sources.media import resolve
+from kosmos.data.sources.source import Table
 from kosmos.errors import DataError, SampleError
 
 KINDS = (".txt", *DELIMITED)
@@ -20,6 +22,8 @@ MOST_FILES, MOST_LINES = 256, 50
 """Looked at: files, and the first lines of each."""
 LEAST_BYTES, MOST_BYTES, BYTES_OF_ALL = 1 << 16, 4 << 20, 16 << 20
 """Looked at further: of each file, and of all of them."""
+LEAST_TOLD = 10
+"""Media of which the first lines say something, from which on these need not be half of all."""
 LEAST_DIGITS = 4
 """Of a name that is digits alone: fewer may be the number of a class."""
 _FIGURE = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?|[0-9a-fA-F]{32,}|nan|NaN")
@@ -27,25 +31,45 @@ _FIGURE = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?|[0-9a-fA-F]{32,}|nan|NaN")
 _APART = re.compile(r"[,;|\t ]")
 
 
-def refuse_index_beside(media: ClassFolderTable, files: Sequence[str]) -> None:
-    """Raises DataError where a file says something of media in class folders: their texts are there, most likely.
+def refuse_index_beside(media: ClassFolderTable, files: Sequence[str]) -> ClassFolderTable:
+    """The table of media in class folders, with a remark where a file says something of a few of them.
 
     Args:
         files: as ``folders.list_files`` gives them.
+
+    Raises:
+        DataError: a file is a list that says something of many of them: their texts are there, most likely.
     """
     lists = [name for name in files if suffix_of(name) in KINDS and not tells_of_data(name)]
     if not lists:
-        return
-    known, told, left = _Known.of(media.files), set[str](), BYTES_OF_ALL
+        return media
+    known, told, left, few = _Known.of(media.files), set[str](), BYTES_OF_ALL, ""
     for name in lists[:MOST_FILES]:
-        lines = _first_lines(media.folder, name, max(LEAST_BYTES, min(left, MOST_BYTES)))
+        lines, share = _first_lines(media.folder, name, max(LEAST_BYTES, min(left, MOST_BYTES)))
         left -= sum(map(len, lines))
-        if (line := _saying(name, lines, known, told)) is not None:
+        said = _Said.of(lines, known, is_table=suffix_of(name) in DELIMITED)
+        line = f"{' '.join(said.line.split()):.60}"
+        if said.is_list_of_texts(name, known, told, share):
             raise DataError(
-                f"{media.folder}: {name} lists media that lie in folders ({' '.join(line.split()):.60}), so that their "
+                f"{media.folder}: {name} lists media that lie in folders ({line}), so that their "
                 "texts seem to be there; to learn these write them into a metadata.csv (file_name,text) or a "
                 f"manifest.jsonl, to learn the names of the folders (such as {media.files[0]}) move {name} elsewhere"
             )
+        # Prose may name one file, and a table of rows does not.
+        if not few and len(said.told) >= (1 if suffix_of(name) in DELIMITED else 2):
+            few = (
+                f"{name} says something of {len(said.told)} of the {len(media)} files that lie in folders ({line}): it "
+                "is not read, and the names of the folders are learned; if texts of files are there, write them into a "
+                "metadata.csv (file_name,text)"
+            )
+    return replace(media, remark=few)
+
+
+def mentioned_beside(table: Table) -> Iterator[str]:
+    """Of a file beside media in class folders that says something of a few of them."""
+    classes = table.table if isinstance(table, Rooted) else table
+    if isinstance(classes, ClassFolderTable) and classes.remark:
+        yield classes.remark
 
 
 @dataclass(frozen=True)
@@ -56,69 +80,136 @@ class _Known:
     stems: frozenset[str]
     folders: frozenset[str]
     suffixes: frozenset[str]
-    one_class: bool
-    """Whether all media lie in one folder, whose name is all that they would teach."""
+    shapes: frozenset[str]
+    """The stems without their figures, of those that have more than these: others of one set are named alike."""
+    sizes: Mapping[str, int]
+    """How many media each folder holds itself."""
+
+    @property
+    def one_class(self) -> bool:
+        """Whether all media lie in one folder, whose name is all that they would teach."""
+        return len(self.sizes) == 1
 
     @classmethod
     def of(cls, files: Sequence[str]) -> _Known:
         names = frozenset(name.rpartition("/")[2] for name in files)
-        paths = {name.rpartition("/")[0] for name in files}
-        folders = frozenset(part for path in paths for part in path.split("/"))
-        return cls(names, frozenset(map(stem_of, names)), folders, frozenset(map(suffix_of, names)), len(paths) == 1)
+        sizes = Counter(name.rpartition("/")[0] for name in files)
+        folders = frozenset(part for path in sizes for part in path.split("/"))
+        stems = frozenset(map(stem_of, names))
+        shapes = frozenset(shape for stem in stems if (shape := _shape(stem)) is not None)
+        return cls(names, stems, folders, frozenset(map(suffix_of, names)), shapes, sizes)
+
+    def num_below(self, folder: str) -> int:
+        """How many media a list in a folder may be of: those below it, or where there are none, all."""
+        below = sum(size for path, size in self.sizes.items() if f"{path}/".startswith(folder and f"{folder}/"))
+        return min(below or len(self.stems), len(self.stems))
 
     def named_by(self, fields: Sequence[str]) -> str | None:
         """The medium that a line names: a file anywhere, or its name without a suffix in front."""
-        for field in fields:
-            if (last := field.rpartition("/")[2]) in self.names:
+        for one in fields:
+            if (last := one.rpartition("/")[2]) in self.names:
                 return stem_of(last)
         return fields[0] if fields[0] in self.stems else None
 
+    def is_of_file(self, fields: Sequence[str]) -> bool:
+        """Whether a line names a file as media are named, be it one that is not there."""
+        return any(suffix_of(field) in self.suffixes for field in fields) or _shape(fields[0]) in self.shapes
+
     def says_more(self, fields: Sequence[str]) -> bool:
-        """Whether a line names a medium and says something of it, as a list of files or of figures does not."""
-        return self.named_by(fields) is not None and self._is_more(fields)
-
-    def says_more_of_absent(self, fields: Sequence[str]) -> bool:
-        """As ``says_more``, of any file whose suffix media have."""
-        return any(suffix_of(field) in self.suffixes for field in fields) and self._is_more(fields)
-
-    def _is_more(self, fields: Sequence[str]) -> bool:
+        """Whether a line says something of the file that it names, as a list of files or of figures does not."""
         more = [field for field in fields if suffix_of(field) not in self.suffixes]
         more = more if len(more) < len(fields) else more[1:]
         said = [field for field in more if field not in self.folders and not _FIGURE.fullmatch(field)]
         return any(map(str.isalpha, "".join(said)))
 
 
-def _first_lines(folder: Path, name: str, most_bytes: int) -> list[str]:
+def _first_lines(folder: Path, name: str, most_bytes: int) -> tuple[list[str], float]:
+    """The first lines of a file, and which share of it they are."""
     try:
-        text = read_bytes(resolve(folder, name), 0, most_bytes).decode(errors="replace")
+        path = resolve(folder, name)
+        data, size = read_bytes(path, 0, most_bytes), path.stat().st_size
     except (OSError, SampleError):  # or it is a link to what is elsewhere, and not this folder's
-        return []
-    return [line for line in map(str.strip, text.splitlines()) if line]
+        return [], 1.0
+    lines = data.decode(errors="replace").splitlines()
+    return [line for line in map(str.strip, lines) if line], min(1.0, len(data) / max(1, size))
 
 
-def _saying(name: str, lines: Sequence[str], known: _Known, told: set[str]) -> str | None:
-    """A line that says something of a medium, where a list is of media, be it of many that are not there.
+def _shape(stem: str) -> str | None:
+    """A name without its figures, by which those of one set differ; None where it has none, or few and nothing else."""
+    last = stem.rpartition("/")[2]
+    if last.isdecimal():
+        return "0" * len(last) if len(last) >= LEAST_DIGITS else None
+    shape = re.sub(r"\d+", "0", last)
+    return shape if "0" in shape and not _FIGURE.fullmatch(last) else None
 
-    Args:
-        told: media of which the files before said something; gets those of this one.
-    """
-    first = list(map(_fields, lines[:MOST_LINES]))
-    says = known.says_more_of_absent if known.one_class else known.says_more
-    found = [number for number, fields in enumerate(first) if says(fields) or known.says_more(fields)]
-    if found and 2 * len(found) > len(first) - 1:  # the first may name columns
-        return lines[found[0]]
-    # Of a set of which a part was fetched the list may be whole. Prose may name one file, and a table of rows does not.
-    enough = 1 if suffix_of(name) in DELIMITED else min(2, len(known.names))
-    for line in lines:
-        fields = _fields(line)
-        medium = known.named_by(fields)
-        if medium is None or medium in told or (medium.isdecimal() and len(medium) < LEAST_DIGITS):
-            continue
-        if known.says_more(fields):
-            told.add(medium)
-            if len(told) >= enough:
-                return line
-    return None
+
+@dataclass
+class _Said:
+    """What the lines of a file say of media."""
+
+    num_lines: int
+    line: str = ""
+    """The first that says something of a medium that is there; else of a file that is not."""
+    told: set[str] = field(default_factory=set)
+    """Media that are there of which something is said."""
+    of_files: int = 0
+    """Lines that name a file."""
+    say_more: int = 0
+    """Those of them that say something of it."""
+    first_say_more: int = 0
+    """Of the first lines those that say something of a medium that is there."""
+    other_rows: int = 0
+    """Further lines of a table."""
+    others_say_more: int = 0
+    """Those of them that have words, which are of files if other rows are."""
+
+    @classmethod
+    def of(cls, lines: Sequence[str], known: _Known, *, is_table: bool, least_digits: int = LEAST_DIGITS) -> _Said:
+        said, absent, short = cls(len(lines)), "", 0
+        for number, line in enumerate(lines):
+            fields = _fields(line)
+            medium = known.named_by(fields)
+            is_short = medium == fields[0] and fields[0].isdecimal() and len(fields[0]) < least_digits
+            if is_short or (medium is None and not known.is_of_file(fields)):
+                says = known.says_more(fields)
+                short += is_short and says and number < MOST_LINES
+                said.other_rows += is_table
+                said.others_say_more += is_table and says
+                continue
+            said.of_files += 1
+            if not known.says_more(fields):
+                continue
+            said.say_more += 1
+            if medium is None:
+                absent = absent or line
+                continue
+            said.first_say_more += number < MOST_LINES
+            said.told.add(medium)
+            said.line = said.line or line
+        said.line = said.line or absent
+        if 2 * short > min(len(lines), MOST_LINES) - 1:  # the numbers are names
+            return cls.of(lines, known, is_table=is_table, least_digits=0)
+        return said
+
+    def is_list_of_texts(self, name: str, known: _Known, told: set[str], share: float) -> bool:
+        """Whether a file is a list of files, and says something of many of the media that are there.
+
+        Args:
+            name: of the file.
+            told: media of which such lists before said something; gets those of this one.
+            share: of the file that the lines are.
+        """
+        of_files, say_more = self.of_files, self.say_more
+        if self.told:
+            of_files, say_more = of_files + self.other_rows, say_more + self.others_say_more
+        if not say_more or 2 * of_files < self.num_lines - 1 or 2 * say_more < of_files:  # the first may name columns
+            return False
+        if known.one_class:
+            return True
+        told.update(self.told)
+        enough = known.num_below(name.rpartition("/")[0]) * share
+        is_dense = len(self.told) >= LEAST_TOLD and 2 * self.first_say_more > min(self.num_lines, MOST_LINES) - 1
+        return bool(self.told) and (is_dense or 2 * len(self.told) >= enough or 2 * len(told) >= len(known.stems))
 
 
 def _fields(line: str) -> list[str]:

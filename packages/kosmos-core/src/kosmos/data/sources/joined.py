@@ -153,6 +153,8 @@ class ClassFolderTable:
     """The list of a split that names each file, where there are such: [rows]."""
     lists_cut: tuple[str, ...] = ()
     """Lists of splits that were not read to their end."""
+    remark: str = ""
+    """What is to be said once of a file beside them; empty where nothing is."""
 
     @property
     def columns(self) -> set[str]:

@@ -285,7 +285,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
         return finish(replace(media, below=_below(path, request.root)), layout, request, name_files=False)
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
         folders.refuse_rows_beside(classes, files)
-        refuse_index_beside(classes, files)
+        classes = refuse_index_beside(classes, files)
         layout.check(classes.columns)
         return finish(replace(classes, below=_below(path, request.root)), layout, request, name_files=False)
     if (found := folders.data_files(path, files)) is not None:

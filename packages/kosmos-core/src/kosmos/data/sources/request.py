@@ -24,6 +24,7 @@ from kosmos.data.sources.delimited import DelimitedTable
 from kosmos.data.sources.examine import HELD_OUT, Examiner, choose_rows
 from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.forms import ASKS
+from kosmos.data.sources.index_files import mentioned_beside
 from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import begins_list
 from kosmos.data.sources.layout import Layout
@@ -184,7 +185,8 @@ class Examined:
         stated = self.request.chosen is not None or HELD_OUT in self.facts.splits
         lists = () if stated or self.request.asked else listed_in_vain(self.table)
         pieces = may_be_pieces(self.layout, self.table, [m for m in self.request.timed if m in self.facts.held])
-        return (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *lists, *pieces)
+        beside = (*lists, *mentioned_beside(self.table))
+        return (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *beside, *pieces)
 
     def part(self, split: Split, share: float) -> Source:
         rows = choose_rows(self.facts, split, share, together=GROUP in self.layout.columns)
