@@ -187,7 +187,7 @@ class _Said:
             said.told.add(medium)
             said.line = said.line or line
         said.line = said.line or absent
-        if 2 * short > min(len(lines), MOST_LINES) - 1:  # the numbers are names
+        if short and 2 * short > min(len(lines), MOST_LINES) - 1:  # the numbers are names
             return cls.of(lines, known, is_table=is_table, least_digits=0)
         return said
 
