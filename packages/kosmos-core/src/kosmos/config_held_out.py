@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import field_validator
 
-from kosmos.names import listed
 from kosmos.strict import Strict
 
 SUCH = "such as {fold: 4} or {speaker: [anna, ben]}"
@@ -28,7 +27,7 @@ class HeldOutConfig(Strict):
         if not isinstance(value, Mapping):
             return value
         if len(value) != 1:
-            there = f", got {listed(map(str, value))}" if value else ""
+            there = f", got {', '.join(map(str, value))}" if value else ""
             raise ValueError(f"expected one column with the values that are held out, {SUCH}{there}")
         [(column, values)] = value.items()
         values = list(values) if isinstance(values, list | tuple) else [values]
