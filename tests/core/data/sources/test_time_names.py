@@ -209,9 +209,11 @@ def test_numbers_under_words_of_anything_are_told_of_where_several_rows_name_one
     )
 
 
-def test_a_box_is_no_stretch(open_, rows):
+def test_a_box_is_no_stretch(open_, rows, tmp_path):
     box = {"xmin": 0.1, "ymin": 0.2, "xmax": 0.6, "ymax": 0.9}
     assert [*open_(rows({**SOUND, **box})).document(0).media]
+    pq.write_table(pa.Table.from_pylist([{**SOUND, **box}]), tmp_path / "a.parquet")
+    assert open_(tmp_path / "a.parquet").document(0).media
 
 
 def test_names_with_brackets_are_those_of_times(open_, rows):

@@ -87,8 +87,8 @@ def time_name(name: str, own: tuple[str, ...] = ()) -> TimeName | None:
 
 @lru_cache(maxsize=4096)
 def may_be_of_pair(name: str) -> bool:
-    """Whether a name says something of times only beside another, with numbers of times."""
-    return len(name) <= _LONGEST and _plain(name) in _PAIRED
+    """Whether a name says something of times only beside another, with numbers of times, or that these are a box."""
+    return len(name) <= _LONGEST and ((plain := _plain(name)) in _PAIRED or plain in _OTHER_SIDES)
 
 
 def _plain(name: str) -> str:
