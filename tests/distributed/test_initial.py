@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kosmos import load_run
 from kosmos.train.run import train_model
+from kosmos.train.saved import opened_run
 from support import ticks
 from support.command import SMALL, install_plugin
 from support.ranks import End, train_in_turn
@@ -58,7 +58,7 @@ def test_two_ranks_begin_with_the_weights_of_one(
     taken = r"takes the optimizer's state of (\d+) of the \d+ tensors"  # of the streams: the backbone's were updates
     assert sum(len(re.findall(taken, " ".join(said.split()))) for _, said in ends) == 1
     one, other = (
-        load_run(path, device="cpu", registry=ticks_registry(), merge=True).composition.model.state_dict()
+        opened_run(path, device="cpu", registry=ticks_registry(), merge=True).composition.model.state_dict()
         for path in (first, output)
     )
     assert one.keys() == other.keys()
@@ -80,7 +80,7 @@ def test_two_ranks_take_the_rows_of_the_tokens_that_both_runs_have(
     assert [status for status, _ in ends] == [0, 0], ends
     assert sum(said.count("begin as the mean of the others: the rows of ") for _, said in ends) == 1
     before, after = (
-        load_run(run, device="cpu", registry=ticks_registry()) for run in (output.parent / "texts", output)
+        opened_run(run, device="cpu", registry=ticks_registry()) for run in (output.parent / "texts", output)
     )
     table, more = (run.composition.model.backbone.embedding.weight for run in (before, after))
     tokens = before.composition.tokenizer.vocab_size
