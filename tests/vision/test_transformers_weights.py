@@ -80,5 +80,40 @@ def test_a_model_that_counts_otherwise_is_refused(tmp_path):
 
 def test_a_tower_of_another_size_does_not_fit(tmp_path):
     saved("siglip", tmp_path)
-    with pytest.raises(ConfigError, match=r"fit timm model vit_base_patch16_siglip_224: lack .* blocks\.2"):
+    with pytest.raises(ConfigError, match=r"_siglip_224 \(.* model_type siglip_.*\): lack .* blocks\.2"):
         TimmEncoder(model="vit_base_patch16_siglip_224", weights=str(tmp_path), model_options={**TIMM, "depth": 3})
+
+
+def test_siglip_has_the_activation_that_it_was_trained_with(tmp_path):
+    tower = saved("siglip", tmp_path)
+    encoder = TimmEncoder(model="vit_base_patch16_siglip_224", weights=str(tmp_path), model_options=TIMM).eval()
+    cells = torch.randint(0, 256, (16, 3, 8, 8), dtype=torch.uint8)
+    rows = cells.reshape(4, 4, 3, 8, 8).permute(2, 0, 3, 1, 4).reshape(1, 3, 32, 32)
+    with torch.no_grad():
+        theirs = tower(pixel_values=(rows / 255 - 0.5) / 0.5).last_hidden_state[0]
+        torch.testing.assert_close(encoder(cells, torch.tensor([[1, 4, 4]])), theirs, atol=2e-5, rtol=0)
+
+
+def test_the_size_of_another_model_has_to_be_stated(tmp_path):
+    saved("vit", tmp_path)
+    options = {name: value for name, value in TIMM.items() if name != "img_size"}
+    with pytest.raises(ConfigError, match=r"says image_size 32, and timm model .* is for 224 x 224 pixels"):
+        TimmEncoder(model="vit_base_patch16_224", weights=str(tmp_path), model_options=options)
+    for size in (32, 64):
+        assert TimmEncoder(
+            model="vit_base_patch16_224", weights=str(tmp_path), model_options=options, image_size=size
+        ).input.size_px == (size, size)
+
+
+def test_weights_in_several_files_are_read_by_their_index(tmp_path):
+    tower = saved("dinov2", tmp_path / "one")
+    tower.save_pretrained(tmp_path / "several", max_shard_size="20KB")
+    assert (tmp_path / "several" / "model.safetensors.index.json").exists()
+    whole, parts = (
+        build("vit_small_patch14_dinov2", pretrained=False, weights=str(tmp_path / name), options=TIMM).state_dict()
+        for name in ("one", "several")
+    )
+    assert all(torch.equal(parts[name], tensor) for name, tensor in whole.items())
+    next((tmp_path / "several").glob("*-00002-*")).unlink()
+    with pytest.raises(ConfigError, match=r"model\.safetensors\.index\.json: cannot be read as tensors: .*00002"):
+        build("vit_small_patch14_dinov2", pretrained=False, weights=str(tmp_path / "several"), options=TIMM)

@@ -325,7 +325,7 @@ CALLED = [
     {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "g", "arguments": {}}}] * 2},
     {"role": "tool", "content": "None."},
 ]
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in "fg"]
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}, {"name": "g"}]
 
 
 @pytest.mark.parametrize("spelled", [True, False], ids=["turns", "marks"])

@@ -12,6 +12,14 @@ from kosmos.strict import Strict
 SUCH = "such as {fold: 4} or {speaker: [anna, ben]}"
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 class HeldOutConfig(Strict):
     """A share of a source, or the rows of some values."""
 
@@ -22,7 +30,7 @@ class HeldOutConfig(Strict):
     @field_validator("held_out", mode="before")
     @classmethod
     def _values_are_lists(cls, value: Any) -> Any:
-        if isinstance(value, list):
+        if isinstance(value, list) or (isinstance(value, str) and not _is_number(value)):
             raise ValueError(f"expected a share, or a column with the values that are held out, {SUCH}")
         if not isinstance(value, Mapping):
             return value

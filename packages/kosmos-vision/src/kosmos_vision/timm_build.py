@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from kosmos import ConfigError, read_weights
 from kosmos_vision.lean_timm import timm
-from kosmos_vision.transformers_names import as_timm, refuse_another
+from kosmos_vision.transformers_names import as_timm, refuse_another, told_of
 
 HUB = "hf-hub:"
 """Prefix of names that timm fetches from the Hugging Face hub."""
@@ -101,14 +101,13 @@ def load_weights(model: nn.Module, path: Path, *, name: str) -> None:
         found: dict[str, Tensor] = state if convert is None else convert(state, model)
         result = model.load_state_dict(found, strict=False)
     except Exception as error:  # timm's conversion stumbles over foreign files, torch over other shapes
-        raise ConfigError(f"weights {path} do not fit timm model {name}: {error}") from error
+        raise ConfigError(f"weights {path} do not fit timm model {name}{told_of(path)}: {error}") from error
     classifier = _classifiers(model)
     extra = [key for key in result.unexpected_keys if not key.startswith(classifier)]
     for kind, keys in (("lack", result.missing_keys), ("have no place for", extra)):
         if keys:
-            raise ConfigError(
-                f"weights {path} do not fit timm model {name}: {kind} {len(keys)} tensors, first {keys[0]}"
-            )
+            what = f"{kind} {len(keys)} tensors, first {keys[0]}"
+            raise ConfigError(f"weights {path} do not fit timm model {name}{told_of(path)}: {what}")
 
 
 def resized_positions(model: nn.Module, name: str, stored: Tensor, size_px: tuple[int, ...]) -> Tensor | None:

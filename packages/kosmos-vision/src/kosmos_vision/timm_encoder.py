@@ -22,6 +22,7 @@ from kosmos_vision.lean_timm import timm
 from kosmos_vision.stated_colours import FIELDS, OVERLAY, with_stated_colours
 from kosmos_vision.timm_attention import PictureAttention, attend_by_kernels, in_bf16
 from kosmos_vision.timm_build import HUB, build, drop, resized_positions, unknown_model
+from kosmos_vision.transformers_names import refuse_other_size, stated_options
 
 
 def _known(model: str) -> str:
@@ -86,12 +87,15 @@ class TimmEncoder(WithKernels):
         kind = norm if norm != "auto" else ("frozen" if pretrained or weights is not None else "group")
         self.without_files: dict[str, Any] = {}
         """Options that build it again where its weights are not to be had."""
-        extra = with_stated_colours(model, model_options or {}, weights)
+        wanted = {**stated_options(weights, model), **(model_options or {})}
+        extra = with_stated_colours(model, wanted, weights)
         if pretrained or weights is not None:
             self.without_files = {"pretrained": False, "weights": None}
             if extra:
                 self.without_files["model_options"] = extra
         options, size, anatomy = _plan(model, image_size, variable, kind, extra, layer)
+        if weights is not None and image_size is None and "img_size" not in extra:
+            refuse_other_size(weights, size, model)
         on_meta = torch.get_default_device().type == "meta"
         self.model = build(
             model, pretrained=pretrained and not on_meta, weights=None if on_meta else weights, options=options,

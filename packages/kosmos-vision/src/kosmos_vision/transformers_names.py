@@ -120,6 +120,38 @@ def refuse_another(weights: Path, model: nn.Module, name: str) -> None:
         )
 
 
+def stated_options(weights: str | None, model: str) -> dict[str, Any]:
+    """Options of a timm model that weights of transformers want beside its name: SigLIP's GELU, by its tangent."""
+    if weights is None or "siglip" not in model or not Path(weights).exists():
+        return {}
+    config = _beside(Path(weights), "config.json")
+    if not str(config.get("model_type", "")).startswith("siglip"):
+        return {}
+    within = config.get("vision_config")
+    vision: dict[str, Any] = within if isinstance(within, dict) else config
+    return {"act_layer": "gelu_tanh"} if vision.get("hidden_act", "gelu_pytorch_tanh") == "gelu_pytorch_tanh" else {}
+
+
+def refuse_other_size(weights: str, size: tuple[int, int], model: str) -> None:
+    """Raises ConfigError where the ``config.json`` of transformers beside the weights states another size of pictures
+    than the model has by its name, and nobody has said which is meant: its positions would be stretched."""
+    config = _beside(Path(weights), "config.json") if Path(weights).exists() else {}
+    within = config.get("vision_config")
+    vision: dict[str, Any] = within if isinstance(within, dict) else config
+    stated = vision.get("image_size") if "model_type" in config else None
+    if isinstance(stated, int) and (stated, stated) != tuple(size):
+        raise ConfigError(
+            f"weights {weights}: their config.json says image_size {stated}, and timm model {model} is for {size[0]} x "
+            f"{size[1]} pixels; set image_size: {stated}, or the size that is meant"
+        )
+
+
+def told_of(weights: Path) -> str:
+    """What the ``config.json`` of transformers says that weights are; empty where there is none."""
+    kind = _beside(weights, "config.json").get("model_type")
+    return f" (their config.json says model_type {kind})" if isinstance(kind, str) else ""
+
+
 def stated_colours(weights: Path) -> dict[str, Any]:
     """Mean and std of the ``preprocessor_config.json`` beside weights, by timm's names; nothing where there is none."""
     config = _beside(weights, "preprocessor_config.json")

@@ -187,7 +187,7 @@ def test_each_part_of_a_files_state_counts_and_so_do_the_versions(monkeypatch):
         def __init__(self, **changed):
             state = {"st_size": 9, "st_ino": 8, "st_mtime_ns": 7, "st_ctime_ns": 6} | changed
             self.stat = lambda: SimpleNamespace(**state)
-            self.absolute = lambda: "/file"
+            self.name, self.absolute = "file", lambda: "/file"
 
     states = [{}, {"st_size": 1}, {"st_ino": 1}, {"st_mtime_ns": 1}, {"st_ctime_ns": 1}]
     names = [scan_cache.record_name("rows", [File(**changed)]) for changed in states]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kosmos.data.document import Mark
+from kosmos.data.document import Mark, Text
 from kosmos.data.sources.chat_turns import turns_of
 from kosmos.data.sources.tools import CALL, OFFER, told
 from kosmos.errors import DataError, SampleError
@@ -153,3 +153,12 @@ def test_times_and_bytes_of_a_table_are_no_json_and_cost_their_row_alone(open_, 
     with pytest.raises(SampleError, match=r"arguments: cannot be written as JSON \(Object of type datetime is not"):
         source.document(0)
     assert spelled(source, 1) == "<|user|>Is it cold?<|end|><|assistant|>[It is.]<|end|>"
+
+
+@pytest.mark.parametrize("said", ["<image>", "<image>ok", "ok<image>", "ok\n<image>\nok"])
+def test_a_place_of_a_medium_takes_no_line_end_of_the_frame_around_an_answer(open_, rows, said):
+    row = {"messages": [ASKS, openai(), {"role": "tool", "content": said}, SAYS], "images": ["a.png"]}
+    segments = open_(rows(row)).document(0).segments
+    texts = [s.text if isinstance(s, Text) else "<image>" for s in segments if not isinstance(s, Mark)]
+    frame = "".join(texts)[len(ASKS["content"]) + len(CALLS) : -len(SAYS["content"])]
+    assert frame == f"<tool_response>\n{said.replace(chr(10), '')}\n</tool_response>"

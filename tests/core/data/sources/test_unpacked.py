@@ -121,7 +121,7 @@ def test_what_a_killed_process_has_left_is_removed(open_, tmp_path, cache):
     packed.write_bytes(gzip.compress(FORMS["rows.jsonl"].encode()))
     open_(packed)
     (whole,) = cache.iterdir()
-    whole.rename(cache / f".{whole.name}.1234.0123abcd")
+    whole.rename(cache / f".{whole.stem}.1234.0123abcd")
     (cache / ".of-another-file.1234.0123abcd").write_bytes(b"x")
     open_(packed)
     assert sorted(file.name for file in cache.iterdir()) == [".of-another-file.1234.0123abcd", whole.name]
@@ -157,7 +157,7 @@ DAMAGED = {
 @pytest.mark.parametrize("how", DAMAGED)
 def test_damaged_files_are_named_and_leave_nothing_behind(open_, tmp_path, cache, suffix, how):
     (tmp_path / f"a.jsonl{suffix}").write_bytes(DAMAGED[how](suffix))
-    said = rf"a\.jsonl{suffix}: cannot be read \(it breaks off, is damaged, or is no {suffix} file: .*; copy it anew\)$"
+    said = rf"a\.jsonl{suffix}: cannot be read \(it breaks off, is damaged, or is no {suffix} file \(.*\); copy it"
     with pytest.raises(DataError, match=said):
         open_(tmp_path / f"a.jsonl{suffix}")
     assert list(cache.iterdir()) == []
@@ -192,3 +192,29 @@ def test_who_waits_long_is_told_once(tmp_path, capsys, monkeypatch, cache):
     line = f"unpacking 3 compressed files, such as 0.jsonl.xz, into {cache}, once; the next start finds them there\n"
     assert capsys.readouterr().err == line
     assert len(list(cache.iterdir())) == 3
+
+
+@pytest.mark.parametrize("left", [0, 500])
+def test_a_copy_that_is_not_whole_is_not_taken_for_the_file(open_, tmp_path, cache, left):
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(FORMS["rows.jsonl"].encode()))
+    assert len(open_(packed)) == len(TEXTS)
+    (copy,) = cache.iterdir()
+    os.truncate(copy, left)
+    assert len(open_(packed)) == len(TEXTS)
+    assert [file.stat().st_size for file in cache.iterdir()] == [len(FORMS["rows.jsonl"])]
+
+
+def test_shards_that_are_named_by_their_split_behind_another_name_are_held_out(open_, tmp_path):
+    (tmp_path / "set").mkdir()
+    for part, rows in {"train.00000": TEXTS[:30], "train.00001": TEXTS[30:40], "validation.00000": TEXTS[40:]}.items():
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in rows)
+        (tmp_path / "set" / f"c4-{part}-of-00002.json.gz").write_bytes(gzip.compress(lines.encode()))
+    assert [d.segments[0].text for d in documents(open_(tmp_path / "set", split="held_out"))] == TEXTS[40:]
+
+
+def test_a_compressed_file_of_nothing_is_told_of_as_an_empty_one(open_, tmp_path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a.jsonl.gz").write_bytes(gzip.compress(FORMS["rows.jsonl"].encode()))
+    (tmp_path / "set" / "b.jsonl.gz").write_bytes(gzip.compress(b""))
+    assert open_(tmp_path / "set").left_out == {"0 bytes": 1}

@@ -15,6 +15,9 @@ TEMPLATE = "chat_template.jinja"
 """In the folder of a run's tokenizer: as transformers lays out the same chats, of text alone."""
 
 
+_TEXT_ALONE = "{% if m.content is not string %}{{ raise_exception('contents are text here') }}{% endif %}"
+
+
 def template(turns: Turns | None, tokenizer: Tokenizer, *, tools: bool = True) -> str:
     """A template by which transformers gives chats the tokens that they have here, up to the last turn.
 
@@ -39,10 +42,9 @@ def template(turns: Turns | None, tokenizer: Tokenizer, *, tools: bool = True) -
     )
     other = "{% else %}{{ raise_exception('a turn of ' + m.role + ' is not spelled') }}{% endif %}"
     ready = f"{{% if add_generation_prompt %}}{{{{ {around[ASSISTANT][0]} }}}}{{% endif %}}"
-    text_alone = "{% if m.content is not string %}{{ raise_exception('contents are text here') }}{% endif %}"
     begin = f"{{{{ {spelled(turns.begin)} }}}}"
     if not tools:
-        return f"{begin}{{% for m in messages %}}{text_alone}{cases}{other}{{% endfor %}}{ready}"
+        return f"{begin}{{% for m in messages %}}{_TEXT_ALONE}{cases}{other}{{% endfor %}}{ready}"
     offered = _offer() + _system_of_tools(around.get(SYSTEM))
     answers = _answers(*around[USER]) if USER in around else ""
     turn = f"{answers}{{% if m.role != 'tool' %}}{_said()}{cases}{other}{{% endif %}}"
@@ -55,7 +57,8 @@ def _quoted(text: str) -> str:
 
 def _offer() -> str:
     """The text that offers tools, as ``offer.text``, which is empty where there are none."""
-    line = f"{_quoted(chr(10))} + (t | tojson)"
+    whole = "(t if t.function is defined else {'type': 'function', 'function': t})"
+    line = f"{_quoted(chr(10))} + ({whole} | tojson)"
     each = f"{{% for t in tools %}}{{% set offer.text = offer.text + {line} %}}{{% endfor %}}"
     begin, end = (f"{{% set offer.text = offer.text + {_quoted(text)} %}}" for text in OFFER)
     return f"{{% set offer = namespace(text='') %}}{{% if tools %}}{begin}{each}{end}{{% endif %}}"
@@ -94,7 +97,8 @@ def _answers(before: str, after: str) -> str:
     last = "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}"
     answer = f"{_quoted(ANSWER[0])} + m.content + {_quoted(ANSWER[1])}"
     return (
-        f"{{% if m.role == 'tool' %}}{first}{{{{ {before} }}}}{{% else %}}{{{{ {_quoted(chr(10))} }}}}{{% endif %}}"
+        f"{{% if m.role == 'tool' %}}{_TEXT_ALONE}"
+        f"{first}{{{{ {before} }}}}{{% else %}}{{{{ {_quoted(chr(10))} }}}}{{% endif %}}"
         f"{{{{ {answer} }}}}{last}{{{{ {after} }}}}{{% endif %}}{{% endif %}}"
     )
 

@@ -110,17 +110,25 @@ def unpacked(path: Path, ending: threading.Event | None = None) -> Path:
                       "it into; name one there, or decompress it")  # fmt: skip
     state = path.stat()
     of_path = _digest(os.path.abspath(path))
-    name = f"{of_path}-{_digest(f'{state.st_size} {state.st_ino} {state.st_mtime_ns}')}"
-    found = folder / name
-    if found.exists():
+    name = f"{of_path}-{_digest(f'{state.st_size} {state.st_ino} {state.st_mtime_ns} {state.st_ctime_ns}')}"
+    if (found := _whole(folder, name)) is not None:
         with suppress(OSError):
             os.utime(found)  # so that it counts as used
         return found
     with _alone(folder, f"{name}.lock") as is_alone:
-        if not found.exists():
+        if (found := _whole(folder, name)) is None:
             _remove_left(folder, of_path, name if is_alone else None)
-            _unpack(path, found, ending)
+            found = _unpack(path, folder / name, ending)
     return found
+
+
+def _whole(folder: Path, name: str) -> Path | None:
+    """The file of this name and its size, where it has that: a power cut, or another machine, may leave less."""
+    with suppress(OSError):
+        for file in folder.glob(f"{name}.*"):
+            if file.suffix == f".{file.stat().st_size}":
+                return file
+    return None
 
 
 def _digest(text: str) -> str:
@@ -147,7 +155,8 @@ def _alone(folder: Path, name: str) -> Iterator[bool]:
             (folder / name).unlink(missing_ok=True)
 
 
-def _unpack(path: Path, into: Path, ending: threading.Event | None) -> None:
+def _unpack(path: Path, into: Path, ending: threading.Event | None) -> Path:
+    """Where it is then: its size is the last part of its name."""
     try:
         with closing(_OPEN[path.suffix.lower()](path)) as packed, replacing(into) as written:
             os.fchmod(written.fileno(), 0o600)
@@ -157,6 +166,9 @@ def _unpack(path: Path, into: Path, ending: threading.Event | None) -> None:
                 if ending is not None and ending.is_set():
                     raise OSError(errno.EINTR, "stopped")
                 written.write(piece)
+        whole = into.with_name(f"{into.name}.{into.stat().st_size}")
+        into.replace(whole)
+        return whole
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise _damaged(path, error) from error
     except OSError as error:
@@ -169,7 +181,11 @@ def _unpack(path: Path, into: Path, ending: threading.Event | None) -> None:
 
 def _damaged(path: Path, error: Exception) -> OSError:
     kind = PurePosixPath(path.name).suffix.lower()
-    return OSError(errno.EIO, f"it breaks off, is damaged, or is no {kind} file: {error}; copy it anew")
+    advice = "; decompress it yourself (zstd -d --long=31)" if "too much memory" in str(error) else ""
+    return OSError(
+        errno.EIO,
+        f"it breaks off, is damaged, or is no {kind} file ({error}); copy it anew, or name it by what it is{advice}",
+    )
 
 
 def _unusable(folder: Path, error: OSError) -> OSError:
@@ -195,5 +211,6 @@ def _remove_left(folder: Path, of_path: str, name: str | None) -> None:
         with suppress(OSError):
             is_old = time() - file.lstat().st_mtime > LEFT_BEHIND_S
             is_half, is_older = file.name.startswith("."), file.name.startswith(of_path)
-            if (is_old and (is_half or is_older)) or (name is not None and file.name.startswith(f".{name}.")):
+            of_this = name is not None and file.name.startswith((f".{name}.", f"{name}.")) and file.suffix != ".lock"
+            if (is_old and (is_half or is_older)) or of_this:
                 file.unlink()

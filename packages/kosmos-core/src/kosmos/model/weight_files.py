@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from torch import Tensor
 from kosmos.errors import ConfigError
 
 FILES = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "model.pt")
-"""What is looked for in a folder, in this order; else its only file of safetensors."""
+"""What is looked for in a folder, in this order; else an index of several files, else its only file of safetensors."""
+INDEX = "model.safetensors.index.json"
+"""What transformers writes beside weights in several files."""
 _INSIDE = ("state_dict", "model", "model_state")
 """Keys under which training scripts save a model's tensors beside other things."""
 
@@ -32,6 +35,8 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             state = load_file(file)
+        elif file.name == INDEX:
+            state = _of_parts(file)
         else:
             state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file, or one that wants to run code: each reader has errors of its own
@@ -43,6 +48,19 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     return state
 
 
+def _of_parts(index: Path) -> dict[str, Tensor]:
+    """The tensors of all files that an index names, which lie beside it."""
+    from safetensors.torch import load_file
+
+    names = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    found: dict[str, Tensor] = {}
+    for part in sorted({Path(str(name)).name for name in names.values()}):  # never out of the folder
+        found |= load_file(index.with_name(part))
+    if missing := sorted(names.keys() - found.keys()):
+        raise ValueError(f"{missing[0]} is in none of the files that {index.name} names")
+    return found
+
+
 def _find(path: Path) -> Path:
     if path.is_file():
         return path
@@ -51,6 +69,8 @@ def _find(path: Path) -> Path:
     for name in FILES:
         if (path / name).is_file():
             return path / name
+    if (path / INDEX).is_file():
+        return path / INDEX
     found = sorted(path.glob("*.safetensors"))
     if len(found) == 1:
         return found[0]
@@ -59,7 +79,7 @@ def _find(path: Path) -> Path:
 
 
 def _why(error: Exception, file: Path) -> str:
-    if file.suffix != ".safetensors" and not isinstance(error, OSError):
+    if file.suffix != ".safetensors" and file.name != INDEX and not isinstance(error, OSError):
         # PyTorch fails of other files in any way, and says how to unpickle, which runs whatever is there.
         return "neither safetensors nor what torch.save writes of tensors alone; save the model's state_dict()"
     return str(error).split("\n")[0].strip() or type(error).__name__

@@ -28,7 +28,7 @@ from kosmos.data.sources.chat_turns import (
 from kosmos.data.sources.columns import checked_text
 from kosmos.data.sources.media import holds_medium, read_media
 from kosmos.data.sources.times import RowTimes, edges_of
-from kosmos.data.sources.tools import told
+from kosmos.data.sources.tools import ANSWER, told
 from kosmos.data.sources.well_known import FOR_OTHERS, WELL_KNOWN
 from kosmos.errors import SampleError
 
@@ -135,8 +135,11 @@ def count_of(media: Sequence[Any]) -> str:
 
 
 def _placeholder_of(names: Iterable[str]) -> re.Pattern[str]:
-    """A line of its own is how it is written, so one line end beside it is no part of the text."""
-    return re.compile(rf"(?:(?<!\s)\n)?<({'|'.join(map(re.escape, names))})>(?:\n(?!\s))?")
+    """A line of its own is how it is written, so one line end beside it is no part of the text, unless that is of the
+    frame around what a tool has answered."""
+    begin, end = (re.escape(frame.strip()) for frame in ANSWER)
+    places = "|".join(map(re.escape, names))
+    return re.compile(rf"(?:(?<!\s)(?<!{begin})\n)?<({places})>(?:\n(?!\s|{end}))?")
 
 
 def _listed(value: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 
 from kosmos.data.sources.file_names import COMPRESSED, stem_of, suffix_of
-from kosmos.data.unpacked import is_packed
+from kosmos.data.unpacked import is_packed, unpacked
 
 NO_BYTES = "0 bytes"
 """What files of rows are counted under that hold nothing."""
@@ -24,7 +24,7 @@ def counted_as(name: str) -> str:
 
 def is_empty(rows: Sized, file: Path) -> bool:
     """Whether a file, of whose rows there are none, holds nothing at all."""
-    return not len(rows) and not file.stat().st_size
+    return not len(rows) and not unpacked(file).stat().st_size
 
 
 def warnings_of(name: str, left_out: Mapping[str, int]) -> Iterator[str]:

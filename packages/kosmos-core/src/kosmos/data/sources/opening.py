@@ -323,7 +323,7 @@ def _from_manifest(path: Path, request: Request) -> Parts:
 
 
 def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Request) -> Parts:
-    paths, splits = [folder / name for name in names], splits_of_data(list(map(without_packing, names)))
+    paths, splits = [folder / name for name in names], splits_of_data(names)
     unpack_each(paths)
     if suffix in (".jsonl", *DELIMITED):
         layout = request.layout()

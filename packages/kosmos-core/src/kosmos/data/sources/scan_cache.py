@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 import kosmos
 from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
+from kosmos.data.unpacked import is_packed, unpacked
 from kosmos.files import replacing
 
 FORMAT = 9
@@ -96,7 +97,7 @@ def record_name(what: str, files: Sequence[Path]) -> str | None:
     try:
         for file in files:
             state = file.stat()
-            size += state.st_size
+            size += state.st_size if not is_packed(file.name) else unpacked(file).stat().st_size
             parts.append(f"{file.absolute()} {state.st_size} {state.st_ino} {state.st_mtime_ns} {state.st_ctime_ns}")
     except OSError:
         return None

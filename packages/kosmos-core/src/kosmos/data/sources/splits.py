@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.sources.columns import look_up, top_column
 from kosmos.data.sources.file_names import stem_of
+from kosmos.data.unpacked import is_packed, without_packing
 from kosmos.errors import DataError, SampleError
 
 Split = Literal["train", "held_out"]
@@ -80,6 +81,7 @@ def said_of(row: Mapping[str, Any], path: str) -> Any:
     return group
 
 
+_OF_SHARD = re.compile(r"[-_.]((?:train|training|test|val|valid|validation|dev|eval)[-._]\d+-of-\d+)")
 _TRAIN = re.compile(r"(train|training)([\W_].*|\d*)", re.IGNORECASE | re.DOTALL)
 _HELD_OUT = re.compile(
     r"(test|testing|testdev|test[ab]|val|valid|validation|dev|devel|eval|evaluation|held[-_ ]?out|holdout)"
@@ -118,13 +120,22 @@ def splits_of_files(files: Sequence[str]) -> list[Split | None]:
 def splits_of_data(files: Sequence[str]) -> list[Split | None]:
     """As ``splits_of_files``, of files of rows: a file's own name counts whatever others are called.
 
-    A single file is what was asked for, whatever it is called.
+    A single file is what was asked for, whatever it is called. Of compressed ones the split may stand behind a name, as
+    in ``c4-train.00000-of-01024.json.gz``; of others it never did, and runs go by it.
     """
     if len(files) < 2:
         return [None] * len(files)
+    files = [_of_shard(without_packing(name)) if is_packed(name) else name for name in files]
     said = splits_of_files(files)
     by_name = "held_out" in (split_of(stem_of(name.rpartition("/")[2])) for name in files)
     return said if by_name else of_folders(said)
+
+
+def _of_shard(name: str) -> str:
+    """The path of a shard, without what stands in front of its split."""
+    folder, slash, last = name.rpartition("/")
+    found = _OF_SHARD.search(last)
+    return name if found is None else f"{folder}{slash}{last[found.start(1) :]}"
 
 
 def _split_of_folder(folder: str) -> Split | None:
