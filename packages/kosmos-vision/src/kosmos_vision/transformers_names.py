@@ -138,7 +138,7 @@ def refuse_other_size(weights: str, size: tuple[int, int], model: str) -> None:
     config = _beside(Path(weights), "config.json") if Path(weights).exists() else {}
     within = config.get("vision_config")
     vision: dict[str, Any] = within if isinstance(within, dict) else config
-    stated = vision.get("image_size") if "model_type" in config else None
+    stated = vision.get("image_size") if "architectures" in config else None  # as transformers writes it
     if isinstance(stated, int) and (stated, stated) != tuple(size):
         raise ConfigError(
             f"weights {weights}: their config.json says image_size {stated}, and timm model {model} is for {size[0]} x "

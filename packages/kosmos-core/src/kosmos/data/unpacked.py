@@ -36,6 +36,8 @@ _PIECE = 1 << 20
 _LOOKED_AFTER = 64
 """Pieces after which one looks whether the disk has room."""
 _DIGEST_BYTES = 12
+_seen: dict[tuple[str, str], str] = {}
+"""Folder and name without the size to the name of a file that was unpacked."""
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """What the folder fails by, and no file that is read."""
 
@@ -124,11 +126,26 @@ def unpacked(path: Path, ending: threading.Event | None = None) -> Path:
 
 def _whole(folder: Path, name: str) -> Path | None:
     """The file of this name and its size, where it has that: a power cut, or another machine, may leave less."""
-    with suppress(OSError):
-        for file in folder.glob(f"{name}.*"):
-            if file.suffix == f".{file.stat().st_size}":
-                return file
-    return None
+    if (found := _known(folder, name)) is None:
+        with suppress(OSError):  # one look at the folder for all: of a corpus it holds a thousand
+            for last in os.listdir(folder):
+                before, _, size = last.rpartition(".")
+                if size.isdecimal():
+                    _seen[str(folder), before] = last
+        found = _known(folder, name)
+    return found
+
+
+def _known(folder: Path, name: str) -> Path | None:
+    last = _seen.get((str(folder), name))
+    return folder / last if last is not None and _has_its_size(folder / last) else None
+
+
+def _has_its_size(file: Path) -> bool:
+    try:
+        return file.suffix == f".{file.stat().st_size}"
+    except OSError:
+        return False
 
 
 def _digest(text: str) -> str:
@@ -168,6 +185,7 @@ def _unpack(path: Path, into: Path, ending: threading.Event | None) -> Path:
                 written.write(piece)
         whole = into.with_name(f"{into.name}.{into.stat().st_size}")
         into.replace(whole)
+        _seen[str(into.parent), into.name] = whole.name
         return whole
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise _damaged(path, error) from error
