@@ -97,11 +97,7 @@ def refuse_another(weights: Path, model: nn.Module, name: str) -> None:
         ConfigError: the ``config.json`` of transformers beside the weights states another number of heads, or one of
             QuickGELU, as OpenAI's CLIP has it, and another activation, where the model has the other.
     """
-    config = _beside(weights, "config.json")
-    if "model_type" not in config:
-        return
-    within = config.get("vision_config")
-    vision: dict[str, Any] = within if isinstance(within, dict) else config
+    kind, vision = _stated(weights)
     heads = vision.get("num_attention_heads")
     own = {found for module in model.modules() if isinstance(found := getattr(module, "num_heads", None), int)}
     if isinstance(heads, int) and own and own != {heads}:
@@ -109,7 +105,7 @@ def refuse_another(weights: Path, model: nn.Module, name: str) -> None:
             f"weights {weights}: their config.json says num_attention_heads {heads}, and timm model {name} has "
             f"{max(own)}; take one that fits, or model_options: {{num_heads: {heads}}}"
         )
-    stated = vision.get("hidden_act", "quick_gelu" if str(config["model_type"]).startswith("clip") else None)
+    stated = vision.get("hidden_act", "quick_gelu" if kind.startswith("clip") else None)
     is_quick = any(type(module).__name__.lower() == "quickgelu" for module in model.modules())
     if stated is not None and (stated == "quick_gelu") != is_quick:
         plain = name.split(".")[0].replace("_quickgelu", "")
@@ -122,23 +118,17 @@ def refuse_another(weights: Path, model: nn.Module, name: str) -> None:
 
 def stated_options(weights: str | None, model: str) -> dict[str, Any]:
     """Options of a timm model that weights of transformers want beside its name: SigLIP's GELU, by its tangent."""
-    if weights is None or "siglip" not in model or not Path(weights).exists():
+    if weights is None or "siglip" not in model:
         return {}
-    config = _beside(Path(weights), "config.json")
-    if not str(config.get("model_type", "")).startswith("siglip"):
-        return {}
-    within = config.get("vision_config")
-    vision: dict[str, Any] = within if isinstance(within, dict) else config
-    return {"act_layer": "gelu_tanh"} if vision.get("hidden_act", "gelu_pytorch_tanh") == "gelu_pytorch_tanh" else {}
+    kind, vision = _stated(Path(weights))
+    is_tanh = kind.startswith("siglip") and vision.get("hidden_act", "gelu_pytorch_tanh") == "gelu_pytorch_tanh"
+    return {"act_layer": "gelu_tanh"} if is_tanh else {}
 
 
 def refuse_other_size(weights: str, size: tuple[int, int], model: str) -> None:
     """Raises ConfigError where the ``config.json`` of transformers beside the weights states another size of pictures
     than the model has by its name, and nobody has said which is meant: its positions would be stretched."""
-    config = _beside(Path(weights), "config.json") if Path(weights).exists() else {}
-    within = config.get("vision_config")
-    vision: dict[str, Any] = within if isinstance(within, dict) else config
-    stated = vision.get("image_size") if "architectures" in config else None  # as transformers writes it
+    stated = _stated(Path(weights))[1].get("image_size")
     if isinstance(stated, int) and (stated, stated) != tuple(size):
         raise ConfigError(
             f"weights {weights}: their config.json says image_size {stated}, and timm model {model} is for {size[0]} x "
@@ -148,8 +138,18 @@ def refuse_other_size(weights: str, size: tuple[int, int], model: str) -> None:
 
 def told_of(weights: Path) -> str:
     """What the ``config.json`` of transformers says that weights are; empty where there is none."""
-    kind = _beside(weights, "config.json").get("model_type")
-    return f" (their config.json says model_type {kind})" if isinstance(kind, str) else ""
+    kind, _ = _stated(weights)
+    return f" (their config.json says model_type {kind})" if kind else ""
+
+
+def _stated(weights: Path) -> tuple[str, dict[str, Any]]:
+    """The kind of model that transformers has written beside local weights, and the configuration of the part that sees;
+    empty where the file is of something else."""
+    config = _beside(weights, "config.json") if weights.exists() else {}
+    if "architectures" not in config or "model_type" not in config:
+        return "", {}
+    within = config.get("vision_config")
+    return str(config["model_type"]), within if isinstance(within, dict) else config
 
 
 def stated_colours(weights: Path) -> dict[str, Any]:
