@@ -143,8 +143,8 @@ def told_of(weights: Path) -> str:
 
 
 def _stated(weights: Path) -> tuple[str, dict[str, Any]]:
-    """The kind of model that transformers has written beside local weights, and the configuration of the part that sees;
-    empty where the file is of something else."""
+    """The kind of model that transformers has written beside local weights, and the configuration of its part for
+    pictures; empty where the file is of something else."""
     config = _beside(weights, "config.json") if weights.exists() else {}
     if "architectures" not in config or "model_type" not in config:
         return "", {}
