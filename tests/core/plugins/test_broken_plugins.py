@@ -17,6 +17,7 @@ from kosmos.cli import GLOBAL_OPTIONS
 from kosmos.commands import chat, generate, train
 from kosmos.components import API_VERSION
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
+from kosmos.data.sources.file_names import ALIKE
 from kosmos.data.sources.folders import DATA
 from kosmos.data.sources.layouts import FILE_NAME, ROLES
 from kosmos.discovery import DATA_SUFFIXES, OPTIONS, ROW_KEYS, PluginRecord
@@ -175,7 +176,7 @@ def test_a_descriptor_that_is_wrong_costs_none_behind_it(install: Install) -> No
 
 
 def test_files_that_are_data_themselves_are_the_media_of_none(install: Install) -> None:
-    assert {*DATA, ".json"} - {*DELIMITED} == DATA_SUFFIXES
+    assert {*DATA, ".json", *ALIKE} - {*DELIMITED} == DATA_SUFFIXES
     install("dna", MODALITY.format("dna").replace("'c'", "'c', suffixes=('.txt', '.fasta', '.jsonl')"))
     plugin = record(load_plugins(only=["dna"]), "dna")
     assert [spec.suffixes for spec in plugin.components] == [(".fasta",)]

@@ -41,7 +41,7 @@ ROW_KEYS = tuple(
     "history references weight file_name".split()
 )
 """Names that rows of data or the core use for something else."""
-DATA_SUFFIXES = frozenset({".json", ".jsonl", ".parquet", ".tar", ".txt"})
+DATA_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson", ".parquet", ".tar", ".txt"})
 """Of files that are read as data themselves, and are the media of none. Tables (.csv) may be media: they are read as
 rows where nothing says otherwise."""
 

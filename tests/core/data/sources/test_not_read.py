@@ -29,6 +29,17 @@ def test_compressed_rows_beside_rows_are_warned_of(open_, tmp_path, name, what, 
     assert list(warnings_of("set", left_out)) == [said]
 
 
+def test_rows_of_another_suffix_are_read_alone_and_warned_of_beside_others(open_, tmp_path):
+    (tmp_path / "b.ndjson").write_text(ROW)
+    assert len(open_(tmp_path)) == 1
+    (tmp_path / "a.jsonl").write_text(ROW + ROW)
+    source = open_(tmp_path)
+    assert (len(source), source.left_out) == (2, {".ndjson": 1})
+    assert list(warnings_of("set", source.left_out)) == [
+        "set: 1 file is beside .jsonl files (.ndjson) and not read; rename it, or name it as a source"
+    ]
+
+
 def test_what_is_compressed_and_no_rows_is_no_matter(open_, tmp_path):
     (tmp_path / "a.jsonl").write_text(ROW)
     for name in ("log.gz", "scan.nii.gz", "notes.md"):

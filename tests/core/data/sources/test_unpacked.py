@@ -23,10 +23,11 @@ def zstd(data: bytes) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd}
+PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd, ".zstd": zstd}
 TEXTS = [f"line {number} of the file" for number in range(50)]
 FORMS = {
     "rows.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in TEXTS),
+    "rows.ndjson": json.dumps({"text": TEXTS[0]}) + "\n",
     "rows.json": json.dumps([{"text": text} for text in TEXTS]),
     "rows.csv": "text\n" + "\n".join(TEXTS) + "\n",
     "rows.tsv": "id\ttext\n" + "".join(f"{number}\t{text}\n" for number, text in enumerate(TEXTS)),

@@ -26,7 +26,7 @@ from typing import Any
 from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
 from kosmos.files import replacing
 
-ROWS = (".jsonl", ".json", ".csv", ".tsv", ".txt")
+ROWS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 """Suffixes of the files that are read compressed too."""
 LEAST_FREE_BYTES = 1 << 30
 """Of the disk, below which nothing is unpacked: others write there too."""
@@ -50,7 +50,7 @@ def _zstd(path: Path) -> Any:
 
 _OPEN: dict[str, Callable[[Path], Any]] = {
     ".gz": partial(gzip.open, mode="rb"), ".bz2": partial(bz2.open, mode="rb"), ".xz": partial(lzma.open, mode="rb"),
-    ".zst": _zstd,
+    ".zst": _zstd, ".zstd": _zstd,
 }  # fmt: skip
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from kosmos.data.unpacked import without_packing
 
 COMPRESSED = {
-    ".gz": "gunzip", ".tgz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd", ".lz4": "unlz4",
-    ".zip": "unzip", ".7z": "7z x",
+    ".gz": "gunzip", ".tgz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd", ".zstd": "unzstd",
+    ".lz4": "unlz4", ".zip": "unzip", ".7z": "7z x",
 }  # fmt: skip
 """Suffixes of compressed files to the command that decompresses them, where they are not read."""
+ALIKE = {".ndjson": ".jsonl"}
+"""Other suffixes of rows to the one that they are read by."""
 
 
 def suffix_of(name: str) -> str:
@@ -19,8 +21,10 @@ def suffix_of(name: str) -> str:
 
 
 def rows_suffix(name: str) -> str:
-    """As ``suffix_of``, of compressed rows that of the file within: of ``a.jsonl.gz`` it is ``.jsonl``."""
-    return suffix_of(without_packing(name))
+    """As ``suffix_of``, of compressed rows that of the file within, and one of those that mean the same: of
+    ``a.jsonl.gz`` and of ``a.ndjson`` it is ``.jsonl``."""
+    suffix = suffix_of(without_packing(name))
+    return ALIKE.get(suffix, suffix)
 
 
 def stem_of(name: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 
-from kosmos.data.sources.file_names import COMPRESSED, stem_of, suffix_of
+from kosmos.data.sources.file_names import ALIKE, COMPRESSED, stem_of, suffix_of
 from kosmos.data.unpacked import is_packed, unpacked
 
 NO_BYTES = "0 bytes"
 """What files of rows are counted under that hold nothing."""
-_ROWS = (".jsonl", ".json", ".parquet", ".tar", ".csv", ".tsv", ".txt")
+_ROWS = (".jsonl", ".ndjson", ".json", ".parquet", ".tar", ".csv", ".tsv", ".txt")
 
 
 def counted_as(name: str) -> str:
@@ -41,5 +41,8 @@ def warnings_of(name: str, left_out: Mapping[str, int]) -> Iterator[str]:
             alone = f", or name {them} as a source" if is_packed(f"_{what}") else ""  # beside others it may be a copy
             command = f"decompress {them} first ({COMPRESSED[suffix]}){alone}"
             yield f"{name}: {files} compressed ({what}) and not read; {command}"
+        elif what in ALIKE:
+            aside = f"beside {ALIKE[what]} files ({what}) and not read"
+            yield f"{name}: {files} {aside}; rename {them}, or name {them} as a source"
         elif what == NO_BYTES:
             yield f"{name}: {files} empty (0 bytes), as after a copy that failed; replace or remove {them}"

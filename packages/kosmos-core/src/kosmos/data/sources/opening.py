@@ -150,7 +150,7 @@ def open_parts(
 def short_name(path: str) -> str:
     """The last part of a path, without a suffix of files, as text that can be written anywhere."""
     last = (Path(path.rstrip("/")).name or path).encode("utf-8", "replace").decode()
-    return re.sub(r"\.(jsonl?|parquet|[ct]sv|tar|txt)$", "", without_packing(last))
+    return re.sub(r"\.(jsonl?|ndjson|parquet|[ct]sv|tar|txt)$", "", without_packing(last))
 
 
 @dataclass(frozen=True)
