@@ -82,6 +82,20 @@ def test_classes_are_told_apart_by_what_is_expected(capsys: pytest.CaptureFixtur
     assert found["means"]["choices"]["offers"]["accuracy"] == 0.5
 
 
+def test_lines_of_answers_have_the_column_by_which_they_are_scored_again(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    asked = "--data", run / "rows.jsonl", "--data", run / "facts.jsonl", "--generate", 12, "--max-new-tokens", 4
+    found = evaluated(capsys, run, *asked, "--by", "meta.flag", "--answers", tmp_path / "answers.jsonl")
+    assert main(["score", str(tmp_path / "answers.jsonl"), "--by", "meta.flag", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)["by_value"]
+    assert again["generated"] == found["by_value"]["generated"]
+    assert max(len(of) for of in again["generated"].values()) == 2
+    offers = "--choices", run / "offers.jsonl", "--answers", tmp_path / "chosen.jsonl"
+    evaluated(capsys, run, *offers, "--by", "lang")
+    assert [json.loads(line)["lang"] for line in (tmp_path / "chosen.jsonl").open()] == ["en", "de", "de"]
+
+
 def test_a_source_without_the_column_is_told_and_alone_refused(capsys: pytest.CaptureFixture[str], run: Path) -> None:
     assert main(["eval", str(run / "run"), "--data", str(run / "rows.jsonl"), "--by", "knd"]) == 2
     assert "error[config]: --by: rows: no column 'knd'; did you mean kind?" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from torch import Tensor
 from kosmos import Mark, Media, Text, load_run, make_run
 from kosmos.cli import main
 from kosmos.commands.answers import AnswerLines
+from kosmos.commands.by_value import ByValue
 from kosmos.commands.choices import opened_choices, scored_choices
 from kosmos.commands.scored_answers import Wanted, write_answers
 from kosmos.data.batch import ReadyDocument, assemble, to_tensors
@@ -367,7 +368,7 @@ def test_what_was_scored_stays_where_a_question_cannot_be_read_again(run: Path) 
     scored_choices(saved, opened_choices(saved, [str(asked)], None, 100), 0, chosen.append, Parallel())
     asked.write_bytes(b"x" * asked.stat().st_size)
     lines, result = AnswerLines(str(answers)), {"choices": "scored"}
-    error = write_answers(saved, [], chosen, Wanted(0, 1, {}), lines, result, Parallel(), print)
+    error = write_answers(saved, [], chosen, Wanted(0, 1, {}, ByValue(None, print)), lines, result, Parallel(), print)
     assert isinstance(error, DataError) and result == {"choices": "scored"} and not answers.exists()
     assert str(error).startswith(f"--answers {answers}: not written, as a question can no more be read: ")
 

@@ -55,6 +55,10 @@ class ByValue:
         self.found: dict[str, dict[str, Figures]] = {}
         """By what was scored, and source."""
 
+    def settings(self) -> dict[str, Any]:
+        """What lines of answers depend on, as plain values."""
+        return {} if self.column is None else {"by": self.column.name}
+
     def check(self, sources: Sequence[Source]) -> None:
         """Warn of each source that has no such column.
 
@@ -103,6 +107,30 @@ class ByValue:
             return
         values = self.column.of_answers(source, answers, max_documents)
         self.found.setdefault("generated", {})[source.name] = figures_by_value(answers, values, metrics, self._warn)
+
+    def in_lines(self, rows: Sequence[dict[str, Any]], values: Sequence[str] | None) -> list[dict[str, Any]]:
+        """Lines of answers with the value of each, so that ``kosmos score --by`` finds it; a key that they have
+        stays as it is."""
+        if self.column is None or values is None:
+            return list(rows)
+        key = self.column.name
+        return [{**row, key: row.get(key, value)} for row, value in zip(rows, values, strict=True)]
+
+    def of_answers(self, source: Source, answers: Sequence[Generated], max_documents: int) -> list[str] | None:
+        """What each has there; None where it is no line's key."""
+        from kosmos.evaluate.by_value import EXPECTED
+
+        if self.column is None or self.column.name == EXPECTED or self.column.lack(source) is not None:
+            return None
+        return self.column.of_answers(source, answers, max_documents)
+
+    def of_questions(self, questions: Sequence[Chosen]) -> list[str] | None:
+        """As ``of_answers``, of what was chosen."""
+        from kosmos.evaluate.by_value import EXPECTED
+
+        if self.column is None or self.column.name == EXPECTED:
+            return None
+        return self.column.of_questions(questions)
 
     def as_row(self) -> dict[str, Any]:
         """As an object of JSON; empty where nothing was asked for."""

@@ -141,7 +141,7 @@ def evaluate(
         most = max_new_tokens or MAX_NEW_TOKENS
         metrics = named_metrics(run, metrics_of(metric or ())) if generate else {}
         hint_at_escapes(stop)
-        wanted = Wanted(min(generate, max_documents), most, metrics, tuple(stop or ()), apart)
+        wanted = Wanted(min(generate, max_documents), most, metrics, apart, tuple(stop or ()))
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
         own = [] if data or choices else run.composition.config.evaluate.choices
         sources = _sources(run, output, data, root, alone=not own) if data or not choices else []

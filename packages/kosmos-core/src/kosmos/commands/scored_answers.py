@@ -36,14 +36,14 @@ class Wanted:
     """Of each source; 0 generates nothing."""
     max_new_tokens: int
     metrics: Mapping[str, TextMetric]
-    stop: tuple[str, ...] = ()
-    by: ByValue | None = None
+    by: ByValue
     """By what their scores are told apart."""
+    stop: tuple[str, ...] = ()
 
     def settings(self) -> dict[str, Any]:
         """What answers depend on, as plain values."""
         stop = {"stop": self.stop} if self.stop else {}
-        return {"generate": self.documents, "max_new_tokens": self.max_new_tokens, **stop}
+        return {"generate": self.documents, "max_new_tokens": self.max_new_tokens, **stop, **self.by.settings()}
 
 
 def check_options(answers: str | None, generate: int, *, resume: bool, of_generate: Mapping[str, object]) -> None:
@@ -99,7 +99,7 @@ def write_answers(
     failed: dict[str, None] = {}
     with lines:
         try:
-            parallel.main_only(lambda: _write_choices(chosen, lines))
+            parallel.main_only(lambda: _write_choices(chosen, lines, wanted.by))
             if wanted.documents:
                 result["generated"] = _score_each(run, sources, wanted, lines, parallel, warn, failed)
             parallel.main_only(lines.finish)
@@ -108,7 +108,7 @@ def write_answers(
     return failure([*failed])
 
 
-def _write_choices(chosen: Sequence[Chosen], lines: AnswerLines) -> None:
+def _write_choices(chosen: Sequence[Chosen], lines: AnswerLines, by: ByValue) -> None:
     """Raises DataError where a row that was scored cannot be read again, as somebody has changed its file meanwhile."""
     if lines.file is None or lines.answered(CHOICES) >= 0:
         return
@@ -116,7 +116,7 @@ def _write_choices(chosen: Sequence[Chosen], lines: AnswerLines) -> None:
         rows = [choice_row(question) for question in chosen]
     except SampleError as error:
         raise DataError(f"--answers {lines.file}: not written, as a question can no more be read: {error}") from error
-    lines.write(rows, CHOICES, 0)
+    lines.write(by.in_lines(rows, by.of_questions(chosen)), CHOICES, 0)
 
 
 def _score_each(
@@ -137,8 +137,7 @@ def _score_each(
         found = _answered(run, source, number, wanted, lines, parallel, warn)
         scores[source.name], errors = parallel.main_only(partial(figures_and_failed, found, wanted.metrics))
         failed |= dict.fromkeys(errors)
-        if wanted.by is not None:
-            parallel.main_only(partial(wanted.by.add_answers, source, found, wanted.metrics, wanted.documents))
+        parallel.main_only(partial(wanted.by.add_answers, source, found, wanted.metrics, wanted.documents))
         alone |= dict.fromkeys(without_several(found, wanted.metrics))
     if alone:
         warn(only_expected([*alone]))
@@ -165,6 +164,12 @@ def failure(failed: Sequence[str]) -> PluginError | None:
     return PluginError("; ".join(failed[:FAILURES]) + more)
 
 
+def _write_group(group: Sequence[Generated], source: Source, number: int, wanted: Wanted, lines: AnswerLines) -> None:
+    rows = [answer_row(answer, source.name) for answer in group]
+    values = wanted.by.of_answers(source, group, wanted.documents)
+    lines.write(wanted.by.in_lines(rows, values), number, group[-1].row)
+
+
 def _answered(
     run: SavedRun,
     source: Source,
@@ -189,8 +194,7 @@ def _answered(
     ):  # fmt: skip
         found += group
         if lines.file is not None:
-            rows = [answer_row(answer, source.name) for answer in group]
-            parallel.main_only(partial(lines.write, rows, number, group[-1].row))
+            parallel.main_only(partial(_write_group, group, source, number, wanted, lines))
     asked = sum(row > behind for row in spread_rows(source, wanted.documents))
     if without := asked - len(unread) - (len(found) - earlier):
         warn(
