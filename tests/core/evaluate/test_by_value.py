@@ -93,7 +93,11 @@ def test_lines_of_answers_have_the_column_by_which_they_are_scored_again(
     assert max(len(of) for of in again["generated"].values()) == 2
     offers = "--choices", run / "offers.jsonl", "--answers", tmp_path / "chosen.jsonl"
     evaluated(capsys, run, *offers, "--by", "lang")
-    assert [json.loads(line)["lang"] for line in (tmp_path / "chosen.jsonl").open()] == ["en", "de", "de"]
+    assert [json.loads(line)["lang"] for line in (tmp_path / "chosen.jsonl").read_text().splitlines()] == [
+        "en",
+        "de",
+        "de",
+    ]
 
 
 def test_a_source_without_the_column_is_told_and_alone_refused(capsys: pytest.CaptureFixture[str], run: Path) -> None:
