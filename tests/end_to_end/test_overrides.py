@@ -292,6 +292,20 @@ def test_a_modality_that_no_document_holds_is_said(
     assert "no document holds" not in capsys.readouterr().err
 
 
+def test_the_owner_of_a_stream_is_missed_only_where_no_other_modality_feeds_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(Path(__file__).parents[2] / "examples" / "video-frames.yaml")
+
+    def said(of: str) -> list[str]:
+        (tmp_path / f"{of}.jsonl").write_text("".join(f'{{"{of}": "1", "text": "line {n}"}}\n' for n in range(4)))
+        assert main(["data", run, "--data", str(tmp_path / f"{of}.jsonl"), "--documents", "0"]) == 3  # no such files
+        return [line.split(";")[0] for line in capsys.readouterr().err.splitlines() if "no document" in line]
+
+    assert said("video") == []
+    assert said("image") == ["warning: no document holds video"]
+
+
 def test_an_option_that_is_called_tokenizer_is_an_option():
     base = {
         "backbone": {"name": "mine", "tokenizer": "a"},

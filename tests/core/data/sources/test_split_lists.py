@@ -52,6 +52,14 @@ def test_lists_of_what_is_trained_on_and_of_names_that_several_have_say_nothing(
     assert open_(make(tmp_path / "words", **lists)).remarks == ()
 
 
+@pytest.mark.parametrize("name", ["testlist01", "test-set", "ValFiles", "dev", "test_split_2"])
+def test_a_list_is_told_by_its_split_whatever_word_stands_behind(open_, tmp_path: Path, name: str) -> None:
+    folder = make(tmp_path / "words", **{name: "cat/w0.wav 1\n", "trainlist01": "dog/w1.wav 2\n"})
+    assert open_(folder).remarks[0].startswith(f"{name} beside the media names 1 of its 10 files")
+    held = open_(folder, split="held_out", chosen=Chosen.of({"list": [name]}, ""))
+    assert [Path(held.origin(n)).name for n in range(len(held))] == ["w0.wav"]
+
+
 def test_a_list_that_is_not_read_to_its_end_is_told_of_or_refused(open_, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(split_lists, "MOST_BYTES", 1000)
     named = "cat/w0.wav\n"

@@ -98,13 +98,27 @@ def doubts(
             yield from _short_pieces(config, source, tokenizer)
         for source in (*sources, *scored_only(sources, scored)):
             yield from remarks_of(source)
-    held = [getattr(source, "modalities", None) for source in sources]
+    yield from _held_nowhere(config, [getattr(source, "modalities", None) for source in sources])
+
+
+def _held_nowhere(config: RunConfig, held: Sequence[Collection[str] | None]) -> Iterator[str]:
+    """Of modalities that no source holds, unless the stream of their name encodes another that one holds.
+
+    Args:
+        held: what each source holds; None where that is not known.
+    """
+    known = [of_source for of_source in held if of_source is not None]
+    if len(known) < len(held):
+        return
+    fed = {config.stream_of(name) for of_source in known for name in of_source if name in config.modalities}
     for modality in config.modalities:
-        if None not in held and not any(modality in of_source for of_source in held if of_source is not None):
-            yield (
-                f"no document holds {modality}, so what encodes it learns nothing; leave it out of modalities, or name "
-                "data that hold it (kosmos data shows what was found)"
-            )
+        if modality in fed or any(modality in of_source for of_source in known):
+            continue
+        vain = "" if config.stream_of(modality) in fed else ", so what encodes it learns nothing"
+        yield (
+            f"no document holds {modality}{vain}; leave it out of modalities, or name data that hold it (kosmos data "
+            "shows what was found)"
+        )
 
 
 def _router(backbone: Any) -> Iterator[str]:

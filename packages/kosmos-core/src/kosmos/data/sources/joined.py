@@ -13,11 +13,8 @@ from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.source import Extent, RowBlocks, Table, row_with
-from kosmos.data.sources.splits import Split
+from kosmos.data.sources.splits import LIST, Split
 from kosmos.errors import SampleError
-
-LIST = "list"
-"""What may be asked of files in class folders: which list names them."""
 
 
 class JoinedTable:

@@ -35,7 +35,7 @@ from kosmos.data.sources.right_answers import (
     right_answers,
     several,
 )
-from kosmos.data.sources.splits import field_of, split_roles, with_meaning
+from kosmos.data.sources.splits import advice_on, field_of, split_roles, with_meaning
 from kosmos.data.sources.token_numbers import told_of_columns
 from kosmos.data.sources.weights import WEIGHT
 from kosmos.data.sources.well_known import WELL_KNOWN, differ, is_medium
@@ -89,7 +89,7 @@ class DefaultLayout:
     def check(self, columns: Collection[str]) -> None:
         for role, path in self.columns.items():
             if not (self.asked and role in LEARNED):
-                require_column(path, columns, field_of(role))
+                require_column(path, columns, field_of(role), advice_on(role, path))
         if self._tops(("segments", *CHATS), columns) or self._form(columns):
             return
         if self.asked and (FILE_NAME in columns or self._media_tops(columns)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,16 +11,17 @@ from kosmos.data.open_files import read_bytes
 from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.file_names import stem_of, suffix_of
-from kosmos.data.sources.joined import LIST, ClassFolderTable, Rooted
+from kosmos.data.sources.joined import ClassFolderTable, Rooted
 from kosmos.data.sources.media import resolve
 from kosmos.data.sources.packed import PackedKinds
 from kosmos.data.sources.source import Table
-from kosmos.data.sources.splits import split_of
+from kosmos.data.sources.splits import LIST, Split, split_of
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
 MOST_FILES, MOST_BYTES = 16, 16 << 20
 """Looked at: lists, and bytes of each."""
+_WORD = re.compile(r"(?<=[a-z])[-_ ]?(?:lists?|files?|sets?|splits?)(?=[\W_\d]|$)", re.IGNORECASE)
 _BOUNDS = f"of lists {MOST_FILES} are read, and {MOST_BYTES >> 20} MB of each"
 
 
@@ -34,7 +36,7 @@ def lists_of(
         placed: those of them that are media: [rows].
     """
     kinds = (".txt", *DELIMITED)
-    lists = [name for name in files if suffix_of(name) in kinds and split_of(stem_of(name)) is not None]
+    lists = [name for name in files if suffix_of(name) in kinds and _split_of_list(stem_of(name)) is not None]
     if not lists:
         return None, ()
     ends = [_end_of(name) for name in placed]
@@ -52,6 +54,11 @@ def lists_of(
             if row is not None:
                 found[row] = found[row] or stem_of(name)
     return PackedKinds(found) if any(found) else None, tuple(cut)
+
+
+def _split_of_list(stem: str) -> Split | None:
+    """As ``split_of``, of a list: between its split and a number there may be a word, as in ``testlist01``."""
+    return split_of(_WORD.sub("_", stem, count=1))
 
 
 def _end_of(name: str) -> tuple[str, str]:
@@ -92,11 +99,11 @@ def listed_in_vain(table: Table) -> Iterator[str]:
     classes = table.table if isinstance(table, Rooted) else table
     if not isinstance(classes, ClassFolderTable):
         return
-    if cut := [name for name in classes.lists_cut if split_of(stem_of(name)) == "held_out"]:
+    if cut := [name for name in classes.lists_cut if _split_of_list(stem_of(name)) == "held_out"]:
         yield f"{listed(cut)} beside the media: not read to the end ({_BOUNDS}); what is named there is trained on"
     if (lists := classes.lists) is None:
         return
-    names = sorted(name for name in lists.kinds if name is not None and split_of(name) == "held_out")
+    names = sorted(name for name in lists.kinds if name is not None and _split_of_list(name) == "held_out")
     if count := sum(name in names for name in lists):
         them = f"[{', '.join(names)}]" if len(names) > 1 else names[0]
         name = "name" if len(names) > 1 else "names"

@@ -26,6 +26,8 @@ GROUP = "group"
 """What ``columns`` may name: rows that have the same there are trained on together, or held out together."""
 CHOSEN = "held out"
 """Beside the roles of ``columns``: where the values are by which rows are held out (``kosmos.data.sources.chosen``)."""
+LIST = "list"
+"""In place of a column, of files in class folders: which list names them."""
 _KEYS = (GROUP, CHOSEN)
 """What gives its column no meaning in documents."""
 
@@ -38,6 +40,13 @@ def split_roles(columns: Mapping[str, str]) -> list[str]:
 def field_of(role: str) -> str:
     """How messages call the field that names the column of a role."""
     return "held_out" if role == CHOSEN else f"columns.{role}"
+
+
+def advice_on(role: str, path: str) -> str:
+    """How a message ends that says that the column of a role is not there; empty where nothing is to be said."""
+    if role != CHOSEN or path != LIST:
+        return ""
+    return "; a list is a .txt, .csv or .tsv file beside media in class folders, is called by a split and names them"
 
 
 def with_meaning(columns: Mapping[str, str]) -> dict[str, str]:
