@@ -12,6 +12,7 @@ import pytest
 from kosmos import ConfigError, Media, SampleError
 from kosmos_video.container import Header, Limits, read_header
 from kosmos_video.decoding import frames_at
+from kosmos_video.fitting import Fit
 from kosmos_video.frames import VideoProcessor
 from support.films import CLIP, Picture, encoded, numbered, shown
 
@@ -40,7 +41,7 @@ def test_a_film_that_begins_late_is_that_film(form):
     film = encoded(frames, times) if form == "matroska" else mp4(frames, times, form, "libx264")
     header = read_header(film, LIMITS)
     assert header.duration_s == pytest.approx(1.0, abs=0.11)
-    found = frames_at(film, [0.0, 0.35, 0.85], (64, 64), header, LIMITS)
+    found = frames_at(film, [0.0, 0.35, 0.85], Fit((64, 64)), header, LIMITS)
     assert [round(float(f.mean()) / 20) for f in found] == [0, 3, 8]
 
 
@@ -60,7 +61,7 @@ def test_a_program_stream_is_as_long_as_its_film_and_not_as_ffmpeg_guesses():
     data = out.getvalue()
     header = read_header(data, LIMITS)
     assert header.duration_s == pytest.approx(6.0, abs=0.05)
-    first, last = frames_at(data, [0.0, 5.96], (64, 64), header, LIMITS)
+    first, last = frames_at(data, [0.0, 5.96], Fit((64, 64)), header, LIMITS)
     assert first.mean() < 3 and last.mean() == pytest.approx(149, abs=3)
 
 
@@ -73,7 +74,7 @@ def test_rounded_times_show_every_frame_once():
 def test_times_behind_the_end_are_refused():
     film = encoded(list(numbered(10)), [100 * i for i in range(10)])
     with pytest.raises(SampleError, match="frames end at"):
-        frames_at(film, [0.0, 1.5], (16, 24), Header(1.6, 16, 24, 16), LIMITS)
+        frames_at(film, [0.0, 1.5], Fit((16, 24)), Header(1.6, 16, 24, 16), LIMITS)
 
 
 def test_a_clip_beyond_the_end_is_refused():

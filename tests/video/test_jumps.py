@@ -17,6 +17,7 @@ from kosmos import Media, SampleError
 from kosmos_video import decoding
 from kosmos_video.container import Header, Limits, read_header
 from kosmos_video.decoding import frames_at, keyframe_before
+from kosmos_video.fitting import Fit
 from kosmos_video.frames import VideoProcessor
 from support.films import Picture
 
@@ -64,7 +65,7 @@ def film(name: str, begins_at: int = 0) -> bytes:
 
 
 def from_the_start(data: bytes | Path, times_s: list[float], header: Header, limits: Limits = LIMITS) -> np.ndarray:
-    return decoding._shown(data, lambda header: times_s, SIZE, header, limits, jumps=False)
+    return decoding._shown(data, lambda header: times_s, Fit(SIZE), header, limits, jumps=False)
 
 
 @pytest.mark.parametrize("name", FILMS)
@@ -72,7 +73,7 @@ def from_the_start(data: bytes | Path, times_s: list[float], header: Header, lim
 @given(times_s=st.lists(st.floats(0, (FRAMES - 1) / RATE_HZ), min_size=1, max_size=6))
 def test_jumps_show_the_frames_of_decoding_from_the_start(name, times_s):
     header = read_header(film(name), LIMITS)
-    found = frames_at(film(name), times_s, SIZE, header, LIMITS)
+    found = frames_at(film(name), times_s, Fit(SIZE), header, LIMITS)
     assert np.array_equal(found, from_the_start(film(name), times_s, header))
 
 
@@ -84,14 +85,14 @@ def test_real_films_show_the_frames_of_decoding_from_the_start(shared_data, monk
         header = read_header(file, LIMITS)
         wanted = [share * header.duration_s for share in (0.1, 0.45, 0.5, 0.93)]
         expected = from_the_start(file, wanted, header)
-        assert np.array_equal(frames_at(file, wanted, SIZE, header, LIMITS), expected), file.name
+        assert np.array_equal(frames_at(file, wanted, Fit(SIZE), header, LIMITS), expected), file.name
 
 
 @pytest.mark.parametrize("name", ["mp4, H.264", "mkv, H.264, the same", "webm, VP8", "mp4, in fragments"])
 def test_what_lies_between_is_not_decoded(name):
     header = read_header(film(name), LIMITS)
     few = Limits(1 << 30, 1 << 24, 130)  # of 320; at most 40 and a few lie between a keyframe and a time
-    frames_at(film(name), [0.5, 6.0, 12.0], SIZE, header, few)
+    frames_at(film(name), [0.5, 6.0, 12.0], Fit(SIZE), header, few)
     with pytest.raises(SampleError, match="more than max_source_frames 130"):
         from_the_start(film(name), [0.5, 6.0, 12.0], header, few)
 
@@ -101,7 +102,7 @@ def test_a_film_that_begins_late_is_that_film_behind_a_jump(name):
     late = film(name, begins_at=1000)
     header = read_header(late, LIMITS)
     assert header.duration_s == pytest.approx(FRAMES / RATE_HZ, abs=0.1)
-    found = frames_at(late, [1.0, 9.0], SIZE, header, LIMITS)
+    found = frames_at(late, [1.0, 9.0], Fit(SIZE), header, LIMITS)
     assert np.array_equal(found, from_the_start(late, [1.0, 9.0], header))
 
 
@@ -109,10 +110,10 @@ def test_a_film_whose_end_is_missing_is_refused_as_by_decoding_from_the_start():
     whole = film("mkv, H.264, the same")
     header, cut = read_header(whole, LIMITS), whole[: len(whole) * 2 // 3]
     assert np.array_equal(
-        frames_at(cut, [0.2, 5.0], SIZE, header, LIMITS), frames_at(whole, [0.2, 5.0], SIZE, header, LIMITS)
+        frames_at(cut, [0.2, 5.0], Fit(SIZE), header, LIMITS), frames_at(whole, [0.2, 5.0], Fit(SIZE), header, LIMITS)
     )
     with pytest.raises(SampleError, match="but its frames end at") as jumped:
-        frames_at(cut, [0.2, 12.0], SIZE, header, LIMITS)
+        frames_at(cut, [0.2, 12.0], Fit(SIZE), header, LIMITS)
     with pytest.raises(SampleError) as plain:
         from_the_start(cut, [0.2, 12.0], header)
     assert str(jumped.value) == str(plain.value)

@@ -7,19 +7,21 @@ in containers whose index says where keyframes are; whatever is odd behind such 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from math import floor
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 from av.sidedata.sidedata import Type as SideDataType
 from numpy.typing import NDArray
 
 from kosmos import SampleError
 from kosmos_video.container import Header, Limits, check_pixels, opened, read_header, stated_header, video_stream
+from kosmos_video.fitting import Fit, scaled
 
 TimesOf = Callable[[Header], Sequence[float]]
 """Which times of a film to show, in seconds, by its header."""
@@ -31,7 +33,7 @@ FEWEST_SKIPPED = 16
 
 
 def frames_at(
-    source: bytes | Path, times_s: Sequence[float], size_px: tuple[int, int], declared: Header, limits: Limits
+    source: bytes | Path, times_s: Sequence[float], fit: Fit, declared: Header, limits: Limits
 ) -> NDArray[np.uint8]:
     """The frame on show at each time, as a player would show it: turned upright, resized.
 
@@ -39,8 +41,8 @@ def frames_at(
 
     Args:
         times_s: in any order, with repeats.
-        size_px: height and width of the result. Frames are stretched to it, so the shape of pixels (the
-            sample aspect ratio) makes no difference.
+        fit: size of the result, and how frames are brought to it. Where they keep their shape, it is that in which they
+            are shown: with the shape of their pixels (the sample aspect ratio).
         declared: from ``read_header``; names in errors what was promised.
 
     Returns:
@@ -49,25 +51,25 @@ def frames_at(
     Raises:
         SampleError: the film ends before a time, a frame that is needed is damaged, or a limit is passed.
     """
-    return _frames_at(source, lambda header: times_s, size_px, declared, limits)
+    return _frames_at(source, lambda header: times_s, fit, declared, limits)
 
 
-def frames_of(source: bytes | Path, times_of: TimesOf, size_px: tuple[int, int], limits: Limits) -> NDArray[np.uint8]:
+def frames_of(source: bytes | Path, times_of: TimesOf, fit: Fit, limits: Limits) -> NDArray[np.uint8]:
     """As ``frames_at``, of a film whose header nobody has read: it is opened once.
 
     Args:
         times_of: the times to show, of a film with this header; it may raise SampleError.
     """
-    return _frames_at(source, times_of, size_px, None, limits)
+    return _frames_at(source, times_of, fit, None, limits)
 
 
 def _frames_at(
-    source: bytes | Path, times_of: TimesOf, size_px: tuple[int, int], declared: Header | None, limits: Limits
+    source: bytes | Path, times_of: TimesOf, fit: Fit, declared: Header | None, limits: Limits
 ) -> NDArray[np.uint8]:
     try:
-        return _shown(source, times_of, size_px, declared, limits, jumps=True)
+        return _shown(source, times_of, fit, declared, limits, jumps=True)
     except _AstrayError:
-        return _shown(source, times_of, size_px, declared, limits, jumps=False)
+        return _shown(source, times_of, fit, declared, limits, jumps=False)
 
 
 def keyframe_before(source: bytes | Path, time_s: float, limits: Limits) -> float:
@@ -91,13 +93,6 @@ def keyframe_before(source: bytes | Path, time_s: float, limits: Limits) -> floa
         return float((index[number].timestamp - begin) * base) if number >= 0 else 0.0
 
 
-def resize(frame: NDArray[np.uint8], size_px: tuple[int, int]) -> NDArray[np.uint8]:
-    """uint8 [H, W, 3] to the size (height, width), with the same filter as encoded films."""
-    if frame.shape[:2] == size_px:
-        return frame
-    return _to_array(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24"), size_px)
-
-
 class _AstrayError(SampleError):
     """Something was odd behind a jump: what it is, decoding from the start will tell."""
 
@@ -105,7 +100,7 @@ class _AstrayError(SampleError):
 def _shown(
     source: bytes | Path,
     times_of: TimesOf,
-    size_px: tuple[int, int],
+    fit: Fit,
     declared: Header | None,
     limits: Limits,
     *,
@@ -123,7 +118,8 @@ def _shown(
             stream.thread_type = "NONE"  # data workers are processes already; frame threads also crash on broken files
             stream.codec_context.options = {"max_pixels": str(limits.max_pixels)}
             frames = _Frames(container, stream, limits, wanted if jumps else ())
-            found = dict(zip(wanted, _pick(frames, wanted, size_px, declared), strict=True))
+            picture = partial(_upright, fit=fit, pixel_aspect=float(stream.sample_aspect_ratio or 1))
+            found = dict(zip(wanted, _pick(frames, wanted, picture, declared), strict=True))
             return np.stack([found[time] for time in times_s])
     except SampleError as error:
         if frames is not None and frames.jumped:
@@ -133,6 +129,8 @@ def _shown(
 
 Shown = tuple[float, float, Any]
 """Seconds since the first frame, seconds on show, and the frame."""
+PictureOf = Callable[[Any, float], NDArray[np.uint8]]
+"""What a frame at a time looks like, in the size that is wanted."""
 
 
 class _Frames:
@@ -211,9 +209,7 @@ class _Frames:
         return True
 
 
-def _pick(
-    frames: _Frames, wanted: Sequence[float], size_px: tuple[int, int], declared: Header
-) -> list[NDArray[np.uint8]]:
+def _pick(frames: _Frames, wanted: Sequence[float], picture: PictureOf, declared: Header) -> list[NDArray[np.uint8]]:
     """The frame on show at each of the ascending times ``wanted``, decoding no further than needed."""
     picked: list[NDArray[np.uint8]] = []
     current: Shown | None = None
@@ -221,7 +217,7 @@ def _pick(
         # Containers round timestamps (Matroska to 1 ms), so a frame may be up to that late for its time.
         forgiven_s = min(1e-3, shown_s / 4)
         before = len(picked)
-        picked = _emit(picked, wanted, at_s - forgiven_s, current, size_px)
+        picked = _emit(picked, wanted, at_s - forgiven_s, current, picture)
         current = (at_s, shown_s, frame)
         if len(picked) == len(wanted):
             return picked
@@ -236,7 +232,7 @@ def _pick(
             f"video declares {_promise(declared)}, but its frames end at {current[0] + current[1]:.3f} s "
             f"({frames.count} frames); the plan needs {wanted[-1]:.3f} s"
         )
-    return _emit(picked, wanted, float("inf"), current, size_px)
+    return _emit(picked, wanted, float("inf"), current, picture)
 
 
 def _emit(
@@ -244,7 +240,7 @@ def _emit(
     wanted: Sequence[float],
     before_s: float,
     current: Shown | None,
-    size_px: tuple[int, int],
+    picture: PictureOf,
 ) -> list[NDArray[np.uint8]]:
     """``picked`` and one array for each further wanted time before ``before_s``: all of them show ``current``."""
     end = len(picked)
@@ -253,7 +249,7 @@ def _emit(
     if end == len(picked):
         return picked
     assert current is not None, "times start at the first frame"
-    array = _upright(current[2], current[0], size_px)
+    array = picture(current[2], current[0])
     return [*picked, *[array] * (end - len(picked))]
 
 
@@ -262,25 +258,20 @@ def _promise(declared: Header) -> str:
     return f"{frames}{declared.duration_s:.3f} s"
 
 
-def _upright(frame: Any, at_s: float, size_px: tuple[int, int]) -> NDArray[np.uint8]:
-    """The frame turned as its display matrix says, at ``size_px``."""
+def _upright(frame: Any, at_s: float, *, fit: Fit, pixel_aspect: float) -> NDArray[np.uint8]:
+    """The frame turned as its display matrix says, as ``fit`` has it."""
     if frame.is_corrupt:
         raise SampleError(f"frame at {at_s:.3f} s is damaged (so says the decoder)")
     matrix = frame.side_data.get(SideDataType.DISPLAYMATRIX)
     if matrix is None:
-        return _to_array(frame, size_px)
+        return fit.placed(scaled(frame, fit, pixel_aspect))
     # A point (x, y) of the frame is shown at (a x + c y, b x + d y); 16.16 fixed point, ISO/IEC 14496-12 6.2.2.
     a, b, _, c, d = (int(value) for value in np.frombuffer(bytes(matrix), np.int32)[:5])
     if bool(a and d) == bool(b and c) or (a and b) or (c and d):
         raise SampleError(f"display matrix [{a} {b}; {c} {d}] is no quarter turn")
     if a:
-        array, flip_rows, flip_columns = _to_array(frame, size_px), d < 0, a < 0
+        array, flip_rows, flip_columns = scaled(frame, fit, pixel_aspect), d < 0, a < 0
     else:
-        array, flip_rows, flip_columns = _to_array(frame, size_px[::-1]).transpose(1, 0, 2), b < 0, c < 0
-    return np.ascontiguousarray(array[:: -1 if flip_rows else 1, :: -1 if flip_columns else 1])
-
-
-def _to_array(frame: Any, size_px: tuple[int, int]) -> NDArray[np.uint8]:
-    scaled = frame.reformat(width=size_px[1], height=size_px[0], format="rgb24", interpolation="BICUBIC", threads=1)
-    array: NDArray[np.uint8] = scaled.to_ndarray()
-    return array
+        on_its_side = replace(fit, size_px=fit.size_px[::-1])
+        array, flip_rows, flip_columns = scaled(frame, on_its_side, pixel_aspect).transpose(1, 0, 2), b < 0, c < 0
+    return np.ascontiguousarray(fit.placed(array[:: -1 if flip_rows else 1, :: -1 if flip_columns else 1]))

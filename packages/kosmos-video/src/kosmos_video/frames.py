@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from kosmos import ConfigError, Grid, Media, MediaPlan, PlanMismatch, SampleError, cut_blocks
 from kosmos_video.container import Header, Limits, check_pixels, read_header
-from kosmos_video.decoding import frames_at, frames_of, keyframe_before, resize
+from kosmos_video.decoding import frames_at, frames_of, keyframe_before
+from kosmos_video.fitting import Fit, Resize, fit_array
 from kosmos_video.sampling import at_rate, clip_starts, clip_times, count_at_rate, spread
 
 DEFAULT_SIDE_PX = 224
@@ -81,7 +82,8 @@ class VideoProcessor:
     Sampling. ``frame_rate_hz`` takes frames at that rate; without it the frames spread evenly over the film (middles of
     equal stretches), as they do with ``too_long="spread"`` where the rate gives more than ``max_frames``. A film with
     fewer frames than asked shows frames more than once, and a clip longer than its film holds the last frame: every
-    item has its full shape. Frames are stretched to the encoder's size, whatever the shape of picture and pixels.
+    item has its full shape. Frames are stretched to the encoder's size, whatever the shape of picture and pixels, where
+    ``resize`` says nothing else.
 
     Where all films take the same tokens (one clip without ``frame_rate_hz``, or a number of items that is set without
     time marks), planning opens no file: each is opened once, as it is decoded, which is where faults of it are found.
@@ -94,6 +96,8 @@ class VideoProcessor:
         num_frames: frames a film (picture encoders only; None: as many as ``frame_rate_hz``, by default 1 Hz, gives).
         frame_rate_hz: frames a second of film.
         size_px: height and width of frames, for a picture encoder that takes any size (None: about 224 a side).
+        resize: how frames are brought to that size, or to the one that the encoder takes: ``squash`` changes their
+            shape, ``crop`` cuts what stands out around the centre, ``pad`` adds margins of the encoder's mean colour.
         time_marks: whether items are preceded by their times.
         max_frames: frames that are sampled of a film, at most.
         too_long: what becomes of a film that needs more than ``max_frames`` at ``frame_rate_hz`` (picture encoders
@@ -117,6 +121,7 @@ class VideoProcessor:
         num_frames: int | None = None,
         frame_rate_hz: float | None = None,
         size_px: tuple[int, int] | None = None,
+        resize: Resize = "squash",
         time_marks: bool = True,
         max_frames: int = 256,
         too_long: TooLong = "refuse",
@@ -147,6 +152,7 @@ class VideoProcessor:
             self.cell_shape = (3, *patch)
             self._grid = Grid(1, self.size_px[0] // patch[0], self.size_px[1] // patch[1])
         self._patch_px = patch
+        self.fit = Fit(self.size_px, resize, _margin(encoder_input) if resize == "pad" else (0, 0, 0))
         self.cell_dtype = np.dtype(np.uint8)
         self.reads_headers = not self._same_for_all()
         self._one_plan = None if self.reads_headers else self._plan_of(self._items(0.0, 1.0), 0.0, None)
@@ -225,10 +231,10 @@ class VideoProcessor:
             rate_hz = _rate_of(media)
             # A hundredth of a frame forgives the rounding of time * rate.
             indices = [min(int(time * rate_hz + 0.01), len(media.source) - 1) for time in times_s]
-            return np.stack([resize(media.source[i], self.size_px) for i in indices])
+            return np.stack([fit_array(media.source[i], self.fit) for i in indices])
         if recipe is None:
-            return frames_of(media.source, partial(self._times, media), self.size_px, self.limits)
-        return frames_at(media.source, recipe.times_s, self.size_px, recipe.declared, self.limits)
+            return frames_of(media.source, partial(self._times, media), self.fit, self.limits)
+        return frames_at(media.source, recipe.times_s, self.fit, recipe.declared, self.limits)
 
     def _cells(self, frames: NDArray[np.uint8], plan: MediaPlan) -> NDArray[np.uint8]:
         cells = cut_blocks(frames, (self._cell_frames, *self._patch_px)).reshape(-1, *self.cell_shape)
@@ -333,6 +339,17 @@ def _patch_of(encoder_input: Any) -> tuple[int, int]:
         )
     height, width = encoder_input.patch_px
     return int(height), int(width)
+
+
+def _margin(encoder_input: Any) -> tuple[int, ...]:
+    """The encoder's mean colour: red, green and blue from 0 to 255."""
+    mean = getattr(encoder_input, "mean", None)
+    if mean is None:
+        raise ConfigError(
+            f"resize: pad takes the encoder's mean colour, and {type(encoder_input).__name__} states none; set squash "
+            "or crop"
+        )
+    return tuple(round(255 * value) for value in mean)
 
 
 def _frame_size(encoder_input: Any, patch: tuple[int, int], wanted: tuple[int, int] | None) -> tuple[int, int]:
