@@ -162,3 +162,12 @@ def test_an_option_of_an_encoder_for_other_media_is_not_named() -> None:
 
     assert said("audio").startswith("streams.audio.encoder.pretrained: unknown field (fields: width, ")
     assert "timm has it (streams.video.encoder.name=timm)" in said("video")
+
+
+def test_of_an_option_of_another_modalitys_processor_no_field_is_advised_that_does_not_exist() -> None:
+    over = parse_overrides(["modalities.video.processor.colour=0.2"])
+    with pytest.raises(ConfigError) as caught:
+        check_parts(make_run({"modalities": ["video"]}, over), load_plugins())
+    known = "colour: unknown field; the processor of modality image has it (fields: "
+    assert str(caught.value).startswith(f"modalities.video.processor.{known}")
+    assert ".name" not in str(caught.value)

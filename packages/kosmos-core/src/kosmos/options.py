@@ -37,7 +37,7 @@ def check_options(
         options: as read from a run file; text is converted where it says a number (``"3e-4"``).
         path: where the options stand, such as ``"streams.image.encoder"``; begins every message.
         positional: number of parameters in front that are no options.
-        owner: the name of another component of the kind that has an option, for the hint at one that is unknown.
+        owner: in words, which other component of the kind has an option, for the hint at one that is unknown.
 
     Raises:
         ConfigError: unknown or missing fields, wrong types; all in one line.
@@ -246,11 +246,18 @@ def _unknown(name: str, fields: Mapping[str, inspect.Parameter], path: str, owne
     if not hint and (outside := around(path, str(name))):
         hint = f"did you mean {outside}?"
     elif not hint and (other := owner(str(name))):
-        hint = f"{other} has it ({path}.name={other})"
+        hint = other
     elif not hint and (said := elsewhere(str(name))):
         hint = said if " " in said else f"did you mean {said}?"
     known = listed([*fields, *beside(path)], at_most=40)
     return f"{path}.{name}: unknown field" + (f"; {hint}" if hint else "") + f" (fields: {known})"
+
+
+def has_it(kind: str, other: str, path: str) -> str:
+    """That another component of a kind has an option which the one at ``path`` has not, and how to name it there."""
+    if kind == "modality":  # a processor is that of its modality: no field names another
+        return f"the processor of modality {other} has it"
+    return f"{other} has it ({path}.name={other})"
 
 
 def _readable(annotation: Any) -> str:

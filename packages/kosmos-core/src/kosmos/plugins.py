@@ -167,10 +167,11 @@ class Registry:
             ConfigError: an option is unknown, missing or of a wrong type.
             PluginError: the component is absent, or its module or signature is at fault.
         """
-        from kosmos.options import check_options  # pydantic; discovery does without
+        from kosmos.options import check_options, has_it  # pydantic; discovery does without
 
         def owner(option: str) -> str | None:
-            return next(filter(suits, self._owners_of(option, kind, positional)), None)
+            others = filter(suits, self._owners_of(option, kind, positional))
+            return next((has_it(kind, other, path) for other in others), None)
 
         try:
             return check_options(self.resolve(kind, name), options, path=path, positional=positional, owner=owner)
