@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from kosmos.data.sources.media import read_media, read_source, resolve, without_rates
+from kosmos.data.sources.media import MediaRoot, read_media, read_source, resolve, without_rates
 from kosmos.errors import ConfigError, SampleError
 
 REFUSED = {
@@ -69,7 +69,7 @@ def test_files_and_links_inside_are_found(root):
 def test_a_url_of_an_absolute_path_is_that_path(root):
     (root / "a b.png").write_bytes(b"b")
     assert resolve(root, f"file://{root}/a.png") == (root / "a.png").resolve()
-    assert read_source({"url": f"file://{root}/a%20b.png"}, root) == (root / "a b.png").resolve()
+    assert read_source("image", {"url": f"file://{root}/a%20b.png"}, MediaRoot(root)) == (root / "a b.png").resolve()
     for name in ("out.png", "folder/../../secret.txt", "linked/secret.txt"):
         with pytest.raises(SampleError, match="refused"):
             resolve(root, f"file://{root}/{name}")
@@ -87,24 +87,24 @@ def test_pipes_are_no_files(root):
 
 
 def test_paths_in_objects_are_held_to_the_same_rules(root):
-    assert read_source({"bytes": b"x", "path": "/etc/passwd"}, root) == b"x"
+    assert read_source("image", {"bytes": b"x", "path": "/etc/passwd"}, MediaRoot(root)) == b"x"
     for value in ({"bytes": None, "path": "/etc/passwd"}, {"url": "http://x/a.png"}, {"path": "../secret.txt"}):
         with pytest.raises(SampleError, match=r"refused|never opened"):
-            read_source(value, root)
+            read_source("image", value, MediaRoot(root))
     with pytest.raises(SampleError, match="zero bytes"):
-        read_source({"bytes": b""}, root)
+        read_source("image", {"bytes": b""}, MediaRoot(root))
 
 
 def test_an_object_may_name_its_file_by_the_modality_too(root):
-    (medium,) = read_media("image", [{"image": "a.png"}], root)
+    (medium,) = read_media("image", [{"image": "a.png"}], MediaRoot(root))
     assert medium.source == (root / "a.png").resolve()
-    (medium,) = read_media("image", {"image": "gone.png", "path": "a.png"}, root)
+    (medium,) = read_media("image", {"image": "gone.png", "path": "a.png"}, MediaRoot(root))
     assert medium.source == (root / "a.png").resolve()
     for value in ({"film": "a.png"}, {"image": {"image": "a.png"}}):
         with pytest.raises(SampleError, match=r"image: expected .* got an object without path, url, bytes, data$"):
-            list(read_media("image", value, root))
+            list(read_media("image", value, MediaRoot(root)))
     with pytest.raises(SampleError, match=r"'\.\.' is refused"):
-        list(read_media("image", {"image": "../secret.txt"}, root))
+        list(read_media("image", {"image": "../secret.txt"}, MediaRoot(root)))
 
 
 def test_row_cannot_reach_out_of_its_folder(open_, rows, tmp_path):
@@ -158,12 +158,12 @@ def test_links_in_a_folder_of_media_may_lead_into_the_root_around_it(open_, tmp_
 
 def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):
     row = {"array": [0.5, -0.25], "path": "a.wav", "sampling_rate": 16000, "bytes": None}
-    (medium,) = read_media("audio", row, root, [0.0, 1.0])
+    (medium,) = read_media("audio", row, MediaRoot(root), [0.0, 1.0])
     assert (medium.source.tolist(), medium.rate_hz, medium.clip) == ([0.5, -0.25], 16000.0, (0.0, 1.0))
     for array in ([0, 1, -1], [1.2, -0.25], []):
-        (medium,) = read_media("audio", {**row, "array": array}, root)
+        (medium,) = read_media("audio", {**row, "array": array}, MediaRoot(root))
         assert medium.source.tolist() == pytest.approx(array)
-    (encoded,) = read_media("audio", {**row, "bytes": b"RIFF"}, root)
+    (encoded,) = read_media("audio", {**row, "bytes": b"RIFF"}, MediaRoot(root))
     (alone,) = without_rates((encoded,), ())  # its header says it: no other rate may stand for that
     assert (alone.source, alone.rate_hz) == (b"RIFF", None)
     assert without_rates((encoded,), ("audio",))[0].rate_hz == 16000
@@ -182,7 +182,7 @@ def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):
 )
 def test_decoded_sounds_of_another_form_are_refused(root, change, said):
     with pytest.raises(SampleError, match=said):
-        list(read_media("audio", {"array": [0.5], "sampling_rate": 16000, **change}, root))
+        list(read_media("audio", {"array": [0.5], "sampling_rate": 16000, **change}, MediaRoot(root)))
 
 
 def test_where_a_row_names_a_file_outside_the_folder_the_field_of_its_root_is_named(open_, rows):
@@ -217,6 +217,6 @@ def test_base64_in_the_place_of_a_path_is_told_in_a_short_line(root):
     with pytest.raises(
         SampleError, match=r"base64 in the place of a path; write data:TYPE;base64, in front of it"
     ) as told:
-        read_source(text, root)
+        read_source("image", text, MediaRoot(root))
     assert len(str(told.value)) < 200
-    assert read_source(f"data:image/png;base64,{text}", root) == base64.b64decode(text)
+    assert read_source("image", f"data:image/png;base64,{text}", MediaRoot(root)) == base64.b64decode(text)

@@ -25,7 +25,7 @@ from kosmos.data.sources.columns import (
     text_value,
     top_column,
 )
-from kosmos.data.sources.media import holds_medium, missing_file, read_media
+from kosmos.data.sources.media import MediaRoot, holds_medium, missing_file, read_media
 from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
 from kosmos.data.sources.right_answers import (
     ANSWERS,
@@ -68,7 +68,7 @@ class DefaultLayout:
     manifest: bool = False
     """Whether ``text`` only describes a row's ``file``, so that it never stands for the text of a missing one."""
     suffixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Suffix to the modalities that may be meant by it, for media whose column says no modality."""
+    """Suffix to the modalities that may be meant by it, for media whose column or name says none."""
     asked: bool = False
     """Whether rows are there to be continued, so that none needs anything to learn."""
     timed: tuple[str, ...] = ()
@@ -291,11 +291,12 @@ class DefaultLayout:
         return needed | self._absent_media(row) if self._absent else needed
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
+        files = MediaRoot(root, self.suffixes)
         if (parts := self.value(row, "segments")) is not None:
-            return tuple(read_segments(parts, root, self._times(row)))
+            return tuple(read_segments(parts, files, self._times(row)))
         if (chat := self._chat(row)) is not None:
             self._check_no_preference(row, next(role for role in CHATS if self.value(row, role) is not None))
-            return self._read_chat(*chat, self._row_media(row, self._chat_media(row)), row, root)
+            return self._read_chat(*chat, self._row_media(row, self._chat_media(row)), row, files)
         media = self.media_of(row)
         form = self._form(row, lambda column: row[column] is not None)
         answer = self._answer_of(form, row) if form in forms.ASKS else ""
@@ -307,13 +308,13 @@ class DefaultLayout:
                     f"{self.column('system')}: {self.column(form)} is no chat, and has no turn of a system"
                 )
             beside |= {m: (column, row.get(column)) for m, column in media.items() if m not in beside}
-            texts, read = self.value(row, form), partial(self._read_value, row, root)
+            texts, read = self.value(row, form), partial(self._read_value, row, files)
             return tuple(read_interleaved(texts, self.column(form), beside, read))
         if form is not None and form != forms.GOES_ON:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
             turns = forms.turns(form, partial(self.value, row), self.column, answer, asked=self.asked)
-            return self._read_chat(turns, self.column(form), held, row, root)
-        leading = [medium for found in media.items() for medium in self._read_media(row, *found, root)]
+            return self._read_chat(turns, self.column(form), held, row, files)
+        leading = [medium for found in media.items() for medium in self._read_media(row, *found, files)]
         if form is not None:
             return (*leading, *forms.going_on(partial(self.value, row), self.column, answer, asked=self.asked))
         if self.manifest and not media and row.get("file") is not None:
@@ -334,7 +335,7 @@ class DefaultLayout:
             return ()
         return several(right_answers(self.value(row, role), self.column(role)))
 
-    def _read_media(self, row: Row, modality: str, column: str, root: Path) -> Iterator[Segment]:
+    def _read_media(self, row: Row, modality: str, column: str, root: MediaRoot) -> Iterator[Segment]:
         return self._read_value(row, root, modality, look_up(row, self.columns.get(modality, column)))
 
     def _media_lists(self, row: Row) -> dict[str, tuple[str, Any]]:
@@ -346,14 +347,16 @@ class DefaultLayout:
                 held |= {modality: (path, value)} if isinstance(value, list | tuple) else {}
         return held
 
-    def _read_value(self, row: Row, root: Path, modality: str, value: Any) -> Iterator[Segment]:
+    def _read_value(self, row: Row, root: MediaRoot, modality: str, value: Any) -> Iterator[Segment]:
         clip = self._times(row).clip(modality, value)
         return read_media(modality, value, root, clip, has_time=modality in self.timed)
 
     def _times(self, row: Row) -> times.RowTimes:
         return times.RowTimes(row, self.columns, self.timed)
 
-    def _read_chat(self, turns: Any, name: str, held: messages.RowMedia, row: Row, root: Path) -> tuple[Segment, ...]:
+    def _read_chat(
+        self, turns: Any, name: str, held: messages.RowMedia, row: Row, root: MediaRoot
+    ) -> tuple[Segment, ...]:
         """As ``messages.read``, with what stands beside the chat."""
         offers = [tools.offered(self.value(row, role), self.column(role)) for role in chat_turns.OFFERED]
         beside = {"system": self.value(row, "system"), "tools": "".join(offers), "objects": messages.OBJECTS in row}

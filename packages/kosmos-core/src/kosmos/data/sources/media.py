@@ -9,10 +9,11 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -23,6 +24,7 @@ from kosmos.data.sources.columns import kind_of
 from kosmos.data.sources.times import clip_beside, read_clip
 from kosmos.data.sources.wish_names import stated_rate
 from kosmos.errors import SampleError
+from kosmos.names import listed
 
 KEYS: Final = ("path", "url", "bytes", "data")
 """Of an object, that hold or name a medium; the name of its modality is another."""
@@ -48,8 +50,51 @@ class NoSuchFileError(SampleError):
     """A row names a file that is not there."""
 
 
+class NotAFileError(SampleError):
+    """A row names a folder, a pipe or the like as a file."""
+
+
 class OutsideRootError(SampleError):
     """A row names a file outside the data root."""
+
+
+class MediaRoot(NamedTuple):
+    """Where the media are that rows name."""
+
+    folder: Path
+    """The data root."""
+    suffixes: Mapping[str, Collection[str]] = {}
+    """Suffix to the modalities that may be meant by it: what names of their media may lack."""
+
+    def file(self, modality: str, name: str) -> Path:
+        """As ``resolve``. A name without a suffix that is no file stands for the one file beside it that has it and a
+        suffix of the modality, in small or in capital letters.
+
+        Raises:
+            SampleError: as of ``resolve``, or there are several such files.
+        """
+        try:
+            return resolve(self.folder, name)
+        except (NoSuchFileError, NotAFileError):
+            name = _without_scheme(name)
+            beside = {} if PurePosixPath(name).suffix else self._beside(modality, name)
+            if not beside:
+                raise
+        if len(beside) > 1:
+            files = listed([PurePosixPath(file).name for file in beside.values()])
+            raise SampleError(f"{self.folder / name}: no such file, and {files} beside it may be meant; write which")
+        return resolve(self.folder, *beside.values())
+
+    def _beside(self, modality: str, name: str) -> dict[tuple[int, int], str]:
+        """Files beside a name, by what tells them apart where capitals and links do not."""
+        found: dict[tuple[int, int], str] = {}
+        for suffix in (suffix for suffix, claims in self.suffixes.items() if modality in claims):
+            for spelled in dict.fromkeys((suffix, suffix.upper())):
+                with suppress(OSError, ValueError):
+                    state = os.stat(self.folder / f"{name}{spelled}")
+                    if stat.S_ISREG(state.st_mode):
+                        found.setdefault((state.st_dev, state.st_ino), f"{name}{spelled}")
+        return found
 
 
 def resolve(root: Path, name: str) -> Path:
@@ -59,6 +104,7 @@ def resolve(root: Path, name: str) -> Path:
         SampleError: a URL, or a path that begins with ``..`` or a drive.
         OutsideRootError: an absolute path or a link that leads out of ``root``.
         NoSuchFileError: there is none.
+        NotAFileError: what is there is none.
     """
     if _PLAIN.fullmatch(name) and ".." not in (parts := name.split("/")) and (found := _without_links(root, parts)):
         return found
@@ -72,8 +118,8 @@ def _resolved(root: Path, name: str) -> Path:
         raise SampleError(f"{name[:40]}...: base64 in the place of a path; write data:TYPE;base64, in front of it")
     if not name.strip() or "\0" in name:
         raise SampleError(f"path {shown!r}: empty or with a NUL character")
-    if name[:8].lower() == "file:///":
-        return _resolved(root, unquote(name[7:]))
+    if (plain := _without_scheme(name)) != name:
+        return _resolved(root, plain)
     if scheme := _SCHEME.match(name):
         what = "write the path itself" if scheme[1].lower() == "file" else "download the file into the data folder"
         raise SampleError(f"{shown}: URLs of kind {scheme[1]!r} are never opened; {what}")
@@ -100,9 +146,14 @@ def _resolved(root: Path, name: str) -> Path:
         raise OutsideRootError(f"{shown}: a link that leads out of {root} is refused; {_SET_ROOT}")
     if not there:
         if os.path.lexists(path):
-            raise SampleError(f"{root / name}: is no file, but a folder, a pipe or the like")
+            raise NotAFileError(f"{root / name}: is no file, but a folder, a pipe or the like")
         raise NoSuchFileError(f"{root / name}: no such file")
     return path
+
+
+def _without_scheme(name: str) -> str:
+    """The path of ``file:///path``; any other name as it is."""
+    return unquote(name[7:]) if name[:8].lower() == "file:///" else name
 
 
 def missing_file(name: Any, root: Path) -> str:
@@ -174,7 +225,7 @@ def decode_base64(text: Any) -> bytes:
     return data
 
 
-def read_source(value: Any, root: Path) -> bytes | Path:
+def read_source(modality: str, value: Any, root: MediaRoot) -> bytes | Path:
     """A medium's source from what a row holds: a path, a ``data:`` URL, bytes, or an object with one of them.
 
     Objects may have ``bytes`` and ``path`` (Hugging Face), ``url`` or ``data`` in base64 (OpenAI).
@@ -187,15 +238,15 @@ def read_source(value: Any, root: Path) -> bytes | Path:
             raise SampleError("medium of zero bytes")
         return value
     if isinstance(value, str):
-        return decode_data_url(value) if value[:5].lower() == "data:" else resolve(root, value)
+        return decode_data_url(value) if value[:5].lower() == "data:" else root.file(modality, value)
     if isinstance(value, Mapping):
         if value.get("bytes") is not None:
-            return read_source(value["bytes"], root)
+            return read_source(modality, value["bytes"], root)
         if value.get("data") is not None:
             return decode_base64(value["data"])
         for key in ("path", "url"):
             if isinstance(value.get(key), str):
-                return read_source(value[key], root)
+                return read_source(modality, value[key], root)
         raise SampleError(f"expected a path, bytes or a data: URL, got an object without {', '.join(KEYS)}")
     raise SampleError(f"expected a path, bytes or a data: URL, got {kind_of(value)}")
 
@@ -274,7 +325,7 @@ def _rate(value: Any) -> float:
 
 
 def read_media(
-    modality: str, value: Any, root: Path, clip: Any = None, *, has_time: bool = False
+    modality: str, value: Any, root: MediaRoot, clip: Any = None, *, has_time: bool = False
 ) -> Iterator[Media | StoredMedia]:
     """The media of one value, one or a list of them; those that are none are passed over (``holds_medium``). An object
     may hold one under the name of the modality, too.
@@ -301,6 +352,6 @@ def read_media(
                     yield Media(modality, _values(item["array"]), span, _rate(item["sampling_rate"]))
                 else:
                     held = _held(modality, item)
-                    yield Media(modality, read_source(held, root), span, stated_rate_of(held))
+                    yield Media(modality, read_source(modality, held, root), span, stated_rate_of(held))
             except SampleError as error:
                 raise type(error)(f"{modality}: {error}") from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from kosmos.data.document import Mark, Segment, Text
@@ -26,7 +25,7 @@ from kosmos.data.sources.chat_turns import (
     turns_of,
 )
 from kosmos.data.sources.columns import checked_text
-from kosmos.data.sources.media import holds_medium, read_media
+from kosmos.data.sources.media import MediaRoot, holds_medium, read_media
 from kosmos.data.sources.times import RowTimes, edges_of
 from kosmos.data.sources.tools import ANSWER, told
 from kosmos.data.sources.well_known import FOR_OTHERS, WELL_KNOWN
@@ -168,7 +167,7 @@ def read(
     turns: Any,
     name: str,
     own: RowMedia,
-    root: Path,
+    root: MediaRoot,
     *,
     system: Any = None,
     tools: str = "",
@@ -265,7 +264,7 @@ def _check_no_object(parts: Parts, where: str) -> None:
 
 
 def _segments(
-    kind: str, part: Mapping[str, Any], own: RowMedia, root: Path, where: str, train: bool
+    kind: str, part: Mapping[str, Any], own: RowMedia, root: MediaRoot, where: str, train: bool
 ) -> Iterator[Segment]:
     if kind != "text":
         _check_part_said(kind, part, where, has_time=kind in own.times.timed)

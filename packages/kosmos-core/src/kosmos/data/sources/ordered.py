@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from kosmos.data.document import Segment, Text
 from kosmos.data.sources import times
 from kosmos.data.sources.columns import checked_text, kind_of
-from kosmos.data.sources.media import holds_medium, read_media
+from kosmos.data.sources.media import MediaRoot, holds_medium, read_media
 from kosmos.data.sources.time_names import stretches
 from kosmos.errors import SampleError
 
@@ -54,7 +53,7 @@ def _as_rows(part: Mapping[str, Any]) -> str:
     )
 
 
-def read_segments(parts: Any, root: Path, row_times: times.RowTimes) -> Iterator[Segment]:
+def read_segments(parts: Any, root: MediaRoot, row_times: times.RowTimes) -> Iterator[Segment]:
     """Segments of the ``segments`` form; text is trained unless ``"train": false``.
 
     Raises:

@@ -122,15 +122,14 @@ class Request:
             columns.pop(WEIGHT, None)  # of what is learned, which such rows need not say
         if self.chosen is not None:
             columns[CHOSEN] = self.chosen.column
-        timed = self.timed
+        timed, suffixes = self.timed, folders.suffix_table(self.specs, self.modalities, ())
         if self.template is not None:
-            return parse_template(self.template, self.known, columns, timed)
+            return parse_template(self.template, self.known, columns, timed, suffixes)
         if ANSWERS in columns and (other := next((role for role in ASKS.values() if role in columns), None)):
             raise ConfigError(
                 f"columns.{other}: columns.answers says what is learned, too; name one of them, and as references what "
                 "else is right"
             )
-        suffixes = folders.suffix_table(self.specs, self.modalities, ())
         if self.choices:
             return ChoiceLayout(self.known, columns, suffixes=suffixes, timed=timed)
         last = self.options.learn == "last"

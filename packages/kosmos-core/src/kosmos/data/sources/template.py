@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kosmos.data.document import Segment, Text
@@ -27,7 +27,7 @@ from kosmos.data.sources.columns import (
     text_value,
     top_column,
 )
-from kosmos.data.sources.media import holds_medium, read_media
+from kosmos.data.sources.media import MediaRoot, holds_medium, read_media
 from kosmos.data.sources.right_answers import (
     REFERENCES,
     learned_answer,
@@ -91,6 +91,8 @@ class TemplateLayout:
     columns: Mapping[str, str]
     timed: tuple[str, ...] = ()
     """Modalities whose media have time."""
+    suffixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Suffix to the modalities that may be meant by it, for media whose name has none."""
 
     @property
     def spaces_answer(self) -> bool:
@@ -137,7 +139,7 @@ class TemplateLayout:
         return frozenset(part.modality for part in self.parts if isinstance(part, Medium))
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
-        segments = list(_join(self._pieces(row, root)))
+        segments = list(_join(self._pieces(row, MediaRoot(root, self.suffixes))))
         if not any(isinstance(s, Text) and s.train and s.text.strip() for s in segments):
             raise SampleError("template: there is no text behind the arrow, so nothing to learn")
         return tuple(segments)
@@ -162,7 +164,7 @@ class TemplateLayout:
         """Whether it is one of several right answers, where it is learned."""
         return names_answers(part.path, self.columns)
 
-    def _pieces(self, row: Row, root: Path) -> Iterator[Segment]:
+    def _pieces(self, row: Row, root: MediaRoot) -> Iterator[Segment]:
         train = not any(isinstance(part, Arrow) for part in self.parts)
         stretches = times.RowTimes(row, self.columns, self.timed, self._paths())
         for part in self.parts:
@@ -199,7 +201,11 @@ def _join(pieces: Iterator[Segment]) -> Iterator[Segment]:
 
 
 def parse_template(
-    template: str, modalities: Sequence[str], columns: Mapping[str, str], timed: Sequence[str] = ()
+    template: str,
+    modalities: Sequence[str],
+    columns: Mapping[str, str],
+    timed: Sequence[str] = (),
+    suffixes: Mapping[str, tuple[str, ...]] | None = None,
 ) -> TemplateLayout:
     """Read a template.
 
@@ -207,6 +213,7 @@ def parse_template(
         modalities: those that are installed or asked for.
         columns: column names of modalities (``[image]``) and of values (``{text}``), where they are named otherwise.
         timed: modalities whose media have time.
+        suffixes: suffix to the modalities that may be meant by it.
 
     Raises:
         ConfigError: an unknown modality, a stray brace or bracket, two arrows or what looks like one, no text, or
@@ -232,7 +239,7 @@ def parse_template(
         raise ConfigError(
             f"template {template!r}: no text {'behind the →' if arrow >= 0 else 'in it'}: nothing to learn"
         )
-    return TemplateLayout(tuple(parts), dict(columns), tuple(timed))
+    return TemplateLayout(tuple(parts), dict(columns), tuple(timed), suffixes or {})
 
 
 def _add(parts: list[Part], match: re.Match[str], modalities: Sequence[str], columns: Mapping[str, str]) -> None:
