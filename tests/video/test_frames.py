@@ -260,6 +260,21 @@ def test_a_sound_file_is_refused_by_what_it_holds(how: dict[str, Any], shared_da
         cells_of(VideoProcessor(CLIP, **how), media)
 
 
+@pytest.mark.parametrize("how", HOW)
+def test_a_sound_file_with_a_picture_on_its_cover_is_told_to_hold_no_more(how: dict[str, Any]) -> None:
+    with av.open(file := io.BytesIO(), "w", format="mp4") as container:
+        sound, cover = container.add_stream("aac", rate=16_000, layout="mono"), container.add_stream("png", rate=1)
+        cover.height, cover.width, cover.pix_fmt = 8, 8, "rgb24"
+        cover.disposition = av.stream.Disposition.attached_pic
+        samples = av.AudioFrame.from_ndarray(np.zeros((1, 4096), np.float32), format="fltp", layout="mono")
+        samples.sample_rate = 16_000
+        container.mux([*cover.encode(av.VideoFrame(8, 8, "rgb24")), *cover.encode(None)])
+        container.mux([*sound.encode(samples), *sound.encode(None)])
+    message = r"file holds no video, only: audio, cover art \(an attached picture\)$"
+    with pytest.raises(SampleError, match=message):
+        cells_of(VideoProcessor(CLIP, **how), Media("video", file.getvalue()))
+
+
 def test_truncated_films_are_never_silently_short(shared_data: Callable[[str], Path]) -> None:
     whole = (shared_data("corner/video") / "truncated_faststart.mp4").read_bytes()
     good = shared_data("video/grid") / "brbk7n.mp4"

@@ -113,15 +113,23 @@ def _container(file: BinaryIO) -> Any:
 
 def video_stream(container: Any, limits: Limits) -> Any:
     """The first stream of moving pictures; cover art of a sound file is none."""
-    films = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
+    films = [stream for stream in container.streams.video if not _is_cover(stream)]
     if not films:
-        kinds = ", ".join(stream.type for stream in container.streams) or "no streams"
+        kinds = ", ".join(map(_kind, container.streams)) or "no streams"
         raise SampleError(f"file holds no video, only: {kinds}")
     stream = films[0]
     if stream.codec_context is None:
         raise SampleError("FFmpeg has no decoder for the video track; store it as another codec")
     check_pixels(stream.width, stream.height, limits)
     return stream
+
+
+def _is_cover(stream: Any) -> bool:
+    return bool(stream.disposition & av.stream.Disposition.attached_pic)
+
+
+def _kind(stream: Any) -> str:
+    return "cover art (an attached picture)" if _is_cover(stream) else str(stream.type)
 
 
 def check_pixels(width: int, height: int, limits: Limits) -> None:
