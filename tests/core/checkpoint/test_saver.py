@@ -183,7 +183,8 @@ def test_a_checkpoint_whose_folder_goes_as_it_is_written_has_failed(
 
 def test_a_failed_save_is_reported_at_the_next_and_the_run_goes_on(tmp_path: Path) -> None:
     lines: list[str] = []
-    one = saver(tmp_path, report=lines.append)
+    noted: list[tuple[int, str | None]] = []
+    one = saver(tmp_path, report=lines.append, noted=lambda *ended: noted.append(ended))
     with small_files():
         one.save(1, {"model.w": torch.zeros(8)}, {"step": 1})
         assert one.thread is not None
@@ -192,6 +193,8 @@ def test_a_failed_save_is_reported_at_the_next_and_the_run_goes_on(tmp_path: Pat
     one.wait()
     assert [c.name for c in committed(tmp_path)] == ["step-00000002"]
     assert len(lines) == 1 and "checkpoint of step 1" in lines[0] and lines[0].endswith("the run goes on")
+    assert [step for step, _ in noted] == [1, 2]
+    assert "File too large" in str(noted[0][1]) and noted[1][1] is None
 
 
 def test_one_that_is_waited_for_says_that_it_gets_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,6 +330,21 @@ def test_a_row_that_found_no_room_is_written_whole_once_there_is_some(timeline: 
     assert seconds_of(file) == {"productive": 2.0}
 
 
+def test_rows_tell_of_the_newest_checkpoint_and_of_those_that_failed_since(timeline: Timeline, file: Path) -> None:
+    clock = timeline.clock(file, every_s=0)
+    for step, problem in enumerate(("No space left", "quota", None, "quota"), 1):
+        timeline.step(clock, step)
+        clock.note_save(step, problem)
+        clock.flush()
+    clock.close()
+    found = [(row.newest, row.failed, row.problem) for row in read_rows(file)]
+    assert [told for told, before in zip(found, [(), *found], strict=False) if told != before] == [
+        (None, 0, None), (None, 1, "No space left"), (None, 2, "quota"), (3, 0, None), (3, 1, "quota"),
+    ]  # fmt: skip
+    timeline.clock(file, 3).close()
+    assert [(row.newest, row.failed) for row in read_rows(file)[-2:]] == [(3, 0), (3, 0)]
+
+
 def test_no_more_is_waited_than_the_step_took(tmp_path):
     time = Time()
     clock = Goodput(age_s=0.0, now=time, wall=time)

@@ -50,6 +50,7 @@ class Saver:
         best: Callable[[Collection[int]], int | None] = lambda steps: None,
         report: Callable[[str], None] = lambda line: None,
         moves: Callable[[], None] = lambda: None,
+        noted: Callable[[int, str | None], None] = lambda step, problem: None,
     ) -> None:
         """
         Args:
@@ -59,8 +60,10 @@ class Saver:
             best: which of some steps is to be kept besides, if any. The first rank asks it, in a thread.
             report: shows a line, at the first rank, where a checkpoint could not be written and the run goes on.
             moves: told while one is waited for that gets on, which may take long on a slow disk.
+            noted: told how each ended, in whatever thread: its step, and what kept it from being written, if anything.
         """
         self.folder, self.parallel, self.report, self.moves = folder, parallel.beside(), report, moves
+        self.noted = noted
         self.keep_last, self.keep_every, self.best = keep_last, keep_every, best
         self.staging = Staging()
         self.frozen = FrozenCopies()
@@ -203,6 +206,7 @@ class Saver:
             every = {name: digest for part in hashes for name, digest in part.items()}
             final = self._everywhere(lambda: self._commit(partial, step, state, every))
             self.outcome = Saved(final, blocked, perf_counter() - begin)
+            self.noted(step, None)
         except BaseException as error:  # what DCP raises is a BaseException; a thread must not die unheard
             self.outcome = self._failure(step, needed, error)
             if self.parallel.is_main:
@@ -269,6 +273,7 @@ class Saver:
         return found
 
     def _failure(self, step: int, needed: int, error: BaseException) -> TrainingError:
+        self.noted(step, cause_of(error))
         if tells_of_end(error):
             lines = "was not finished, as another rank is gone; older checkpoints are intact"
             return self.parallel.found_by_all(TrainingError(f"{self.folder}: the checkpoint of step {step} {lines}"))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from kosmos.files import open_own, replacing
 
@@ -66,13 +67,16 @@ class Goodput:
         self._seconds = {START_UP: age_s}
         self._step_s = 0.0
         """Productive seconds of the step that is not finished."""
+        self._saves: dict[str, Any] = {}
+        """The newest checkpoint, and how many have failed since: what each row says anew, whichever found room."""
         self._lock = threading.RLock()
 
     def open(self, file: Path, step: int) -> None:
-        """Write to ``file`` from here on; the launch goes on from ``step``."""
+        """Write to ``file`` from here on; the launch goes on from ``step``; if that is not 0, from its checkpoint."""
         with self._lock:
             self._charge()
             self._file = file
+            self._saves = {"newest": step} if step else {}
             self._row_step = self._step = step
             _take_up(file)
             self._write()
@@ -134,6 +138,17 @@ class Goodput:
                 self._add(what, -moved)
             self._add(to, moved)
 
+    def note_save(self, step: int, problem: str | None = None) -> None:
+        """The checkpoint of ``step`` is there or, with a ``problem``, could not be written: rows say so from here on.
+
+        May be called by another thread.
+        """
+        with self._lock:
+            if problem is None:
+                self._saves = {"newest": step}
+            else:
+                self._saves |= {"failed": self._saves.get("failed", 0) + 1, "problem": problem}
+
     def flush(self) -> None:
         """Write a row now, unless a step is going on.
 
@@ -184,6 +199,7 @@ class Goodput:
             "end": round(self._to_wall + self._last, 6),
             "steps": [self._row_step, self._step],
             "seconds": {what: round(s, 6) for what, s in self._seconds.items() if s},
+            **({"saves": self._saves} if self._saves else {}),
         }
         before: int | None = None
         try:

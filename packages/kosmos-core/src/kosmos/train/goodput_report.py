@@ -32,6 +32,12 @@ class Row:
     """Steps done at its end."""
     seconds: dict[str, float]
     """By class; together ``end - begin``."""
+    newest: int | None = None
+    """Step of the newest checkpoint, as the launch knew it; rows of older versions do not say."""
+    failed: int = 0
+    """Checkpoints that the launch could not write since that one."""
+    problem: str | None = None
+    """What kept the last of these from being written."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,9 @@ def read_rows(file: Path) -> list[Row]:
             value: dict[str, Any] = json.loads(line)
             first, last = value["steps"]
             seconds = {str(what): float(s) for what, s in value["seconds"].items()}
-            rows.append(Row(value["launch"], float(value["begin"]), float(value["end"]), first, last, seconds))
+            span, saves = (float(value["begin"]), float(value["end"])), value.get("saves", {})
+            told = saves.get("newest"), saves.get("failed", 0), saves.get("problem")
+            rows.append(Row(value["launch"], *span, first, last, seconds, *told))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return rows

@@ -152,7 +152,7 @@ class Session:
         self.saver = Saver(
             self.folder.checkpoints, self.parallel,
             keep_last=settings.keep_last, keep_every=settings.keep_every, best=self.best.of, report=self.reporter.say,
-            moves=lambda: self.watch.at("waiting for the checkpoint"),
+            moves=lambda: self.watch.at("waiting for the checkpoint"), noted=self.clock.note_save,
         )  # fmt: skip
         if loaded:
             self.saver.newest = self.trainer.step  # it is whole, and stays as it is
