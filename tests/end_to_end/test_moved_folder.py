@@ -89,6 +89,7 @@ def test_a_run_without_a_checkpoint_is_built_by_its_run_file(tmp_path: Path, mon
         train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=ticks_registry())
     assert (tmp_path / "run" / "model.yaml").exists()
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000001")
+    (tmp_path / "run" / "goodput.jsonl").unlink()  # which tells of it
     resume_run(tmp_path / "run", {"train": {"steps": 2}}, registry=ticks_registry())
     assert not (tmp_path / "run" / "model.yaml").exists()
 

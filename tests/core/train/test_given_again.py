@@ -211,6 +211,7 @@ def test_a_run_that_stops_tells_the_call_that_goes_on_with_it(tmp_path: Path, ca
     assert capsys.readouterr().out.endswith(f"go on with: resume_run({str(tmp_path / 'new')!r}, sources=...)\n")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     (tmp_path / "run" / "checkpoints").mkdir()
+    (tmp_path / "run" / "goodput.jsonl").unlink()  # which tells of one
     with pytest.raises(CheckpointError, match="no checkpoint was saved yet") as none:
         load_run(tmp_path / "run")
     assert str(none.value).endswith(f'go on with "{call}"')

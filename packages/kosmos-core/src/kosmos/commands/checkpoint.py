@@ -208,10 +208,11 @@ def _to_keep(
 def _committed(output: str) -> list[Path]:
     """Newest first. Raises CheckpointError where their folder is gone, though the run has taken steps."""
     from kosmos.checkpoint.folder import committed
+    from kosmos.train.gone import check_checkpoints
     from kosmos.train.output import RunFolder
 
     folder = RunFolder.open(Path(output))
-    folder.check_checkpoints()
+    check_checkpoints(folder)
     return committed(folder.checkpoints)
 
 

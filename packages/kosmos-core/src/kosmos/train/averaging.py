@@ -10,6 +10,7 @@ from kosmos.checkpoint.folder import load_step, step_of, with_manifest
 from kosmos.errors import CheckpointError
 from kosmos.names import listed
 from kosmos.train.branch import new_run
+from kosmos.train.gone import check_checkpoints
 from kosmos.train.output import RunFolder
 
 
@@ -34,7 +35,7 @@ def average_run(output: Path, new: Path, *, last: int | None = None, steps: Sequ
         TrainingError: the disk is full or not writable; nothing is left at ``new``.
     """
     folder = RunFolder.open(output)
-    folder.check_checkpoints()
+    check_checkpoints(folder)
     there = sorted(step_of(checkpoint) for checkpoint in with_manifest(folder.checkpoints))
     chosen = sorted(set(steps)) or there[-(last or len(there)) :]
     if len(chosen) < 2:

@@ -15,7 +15,7 @@ import yaml
 
 from kosmos.checkpoint.folder import CHECKPOINTS, PARTIAL, run_and_step
 from kosmos.config import RunConfig
-from kosmos.errors import CheckpointError, ConfigError, PluginError, TrainingError
+from kosmos.errors import ConfigError, PluginError, TrainingError
 from kosmos.files import open_own, replace_text
 from kosmos.lock import LOCK_FILE
 from kosmos.names import listed
@@ -327,19 +327,6 @@ class RunFolder:
 
     def _lines(self, file: Path) -> list[str]:
         return written_lines(file) + lines_of(self._waiting.get(file, ""))
-
-    def check_checkpoints(self) -> None:
-        """Of a run that has none: see that none was lost. The folder for them is made before the first step.
-
-        Raises:
-            CheckpointError: that folder is gone, and the steps with it.
-        """
-        rows = () if self.checkpoints.is_dir() else map(step_row, written_lines(self.metrics))
-        if steps := max((row["step"] for row in rows if row is not None), default=0):
-            raise CheckpointError(
-                f"{self.checkpoints}: is not there, and {self.metrics.name} tells of {steps} steps; bring it back or "
-                "mount it, or begin anew with another --output"
-            )
 
     def truncate(self, step: int, *, same_data: bool, noted: Mapping[str, int] | None = None) -> None:
         """Forget the rows of steps after ``step``, which will be made again.

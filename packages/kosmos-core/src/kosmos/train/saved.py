@@ -41,6 +41,7 @@ from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.environment import own_local_rank
 from kosmos.train.best import measure_of, ranked, values
 from kosmos.train.going_on import in_quotes, what_resumes
+from kosmos.train.gone import check_checkpoints
 from kosmos.train.laid_over import laid_over
 from kosmos.train.measure import ALL, Measure, measured
 from kosmos.train.output import RunFolder
@@ -188,7 +189,7 @@ def open_checkpoint(
     if None not in (step, named) and step != named:
         raise ConfigError(f"step {step}: {given} is the checkpoint of step {named}; leave one of them out")
     folder, step = RunFolder.open(output), named if step is None else step
-    folder.check_checkpoints()
+    check_checkpoints(folder)
     if step == "best":
         return folder, _load_best(folder, _measure(folder, overrides))
     loaded = load_newest(folder.checkpoints) if step is None else load_step(folder.checkpoints, step)

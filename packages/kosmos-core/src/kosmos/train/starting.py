@@ -12,6 +12,7 @@ from kosmos.config_weights import InitConfig
 from kosmos.data.feeder import Feeder, open_feeder, sample_hang_s
 from kosmos.names import listed
 from kosmos.plugins import Registry
+from kosmos.train.gone import check_checkpoints
 from kosmos.train.initial import drawn_again, held_out_otherwise, open_initial, take_weights
 from kosmos.train.initial_optimizer import take_optimizer
 from kosmos.train.loop import Trainer
@@ -25,7 +26,7 @@ def newest(folder: RunFolder, config: RunConfig, order: Mapping[str, Any], regis
     """The newest whole checkpoint of a run, if it has any. Raises CheckpointError as ``check_goes_on``."""
     loaded = load_newest(folder.checkpoints)
     if loaded is None:
-        folder.check_checkpoints()
+        check_checkpoints(folder)
         return None
     with reading(loaded):
         check_goes_on(loaded.state, config, order, loaded.folder, registry)
