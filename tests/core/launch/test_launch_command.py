@@ -103,6 +103,14 @@ def test_the_run_files_own_output_and_its_fields_are_taken(launch: Launch, run_f
     assert "output=" not in given.split('--output "$OUTPUT"')[1]
 
 
+def test_the_ranks_of_a_slurm_job_are_told_how_long_before_its_end_to_stop(launch: Launch, run_file: str) -> None:
+    for command in (("slurm", run_file), ("aws-p4d", run_file, *P4D)):
+        job = launch(*command, "--notice-s", "60")
+        assert "#SBATCH --signal=B:USR1@60\n" in job
+        assert "\nexport KOSMOS_NOTICE_S=60 #" in job
+        assert "\nexport KOSMOS_NOTICE_S=300 #" in launch(*command)
+
+
 def test_a_job_has_a_name_that_schedulers_take(launch: Launch, run_file: str) -> None:
     Path(run_file).rename("8 GPUs_v2.yaml")
     task = yaml.safe_load(launch("skypilot", "8 GPUs_v2.yaml"))

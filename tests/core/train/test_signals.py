@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from kosmos.cli import main
-from kosmos.errors import Interrupted
+from kosmos.errors import ConfigError, Interrupted
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.run import train_model
 from kosmos.train.stopping import StopRequest, how_to_go_on, interrupted_in_words
 from support.command import SMALL, Started, command, environment, install_plugin, lines_in
-from support.runs import rows_of
+from support.runs import rows_of, small_run, ticks_registry
 
 STEPS = 150
 RUN = (*SMALL, f"train.steps={STEPS}", "data.workers=1", "evaluate.max_documents=8", "checkpoint.every_steps=20")
@@ -199,6 +200,24 @@ def test_an_allocation_that_is_over_or_short_does_not_keep_a_run_from_its_first_
         assert (request.ends_at is None) == (ends is None)
         if ends is not None and request.ends_at is not None:
             assert request.ends_at - request.margin_s - time.time() == pytest.approx(ends, abs=2)
+
+
+def test_a_launch_file_states_how_long_before_the_end_the_run_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 1000))
+    for stated, notice_s in (("60", 60.0), ("600", 600.0), ("", 300.0)):
+        monkeypatch.setenv("KOSMOS_NOTICE_S", stated)
+        request = StopRequest()
+        assert (request.margin_s, request.cause) == (notice_s, None)
+        assert request.ends_at is not None
+        request.ends_at = time.time() + notice_s - 1
+        assert re.fullmatch(r"the allocation ends in \d+ s", str(request.cause))
+    for wrong in ("soon", "0", "-5", "1.5"):
+        monkeypatch.setenv("KOSMOS_NOTICE_S", wrong)
+        with pytest.raises(ConfigError, match=f"KOSMOS_NOTICE_S: expected seconds .* got '{wrong}'"):
+            train_model(small_run(tmp_path / "run"), registry=ticks_registry())
+        assert not (tmp_path / "run").exists()
 
 
 ENDING = """

@@ -70,6 +70,7 @@ class Session:
         if parallel.world_size == 1:  # several agree on it after their first step
             heed_swallowed()
         self.reporter = Noting(reporter if parallel.is_main else Reporter())
+        self.stop = StopRequest(asked=self.reporter.wants_stop)
         if warning := apart(parallel.world_size):  # before the folder, which another of the tasks may hold
             self.reporter.say(f"warning: {warning}")
         made = self.opened.composition
@@ -86,7 +87,6 @@ class Session:
         self.best = Best(self.folder, self.config, metrics)
         self.changed: Changed = {}  # what it goes on with in place of what its run file has
         self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
-        self.stop = StopRequest(asked=self.reporter.wants_stop)
 
     def go(self) -> RunResult:
         """Train to the end, or until something stops it."""

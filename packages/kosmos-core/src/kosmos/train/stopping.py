@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kosmos.errors import Interrupted
+from kosmos.errors import ConfigError, Interrupted
 from kosmos.interrupts import came, keep_in_mind
 from kosmos.runtime.launch import is_launched
 
@@ -26,6 +26,22 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 AT_ONCE = "stopped at once; steps since the newest checkpoint are lost"
 JOB_END = "SLURM_JOB_END_TIME"
 """Where Slurm states when the allocation ends, in seconds since 1970."""
+
+NOTICE = "KOSMOS_NOTICE_S"
+"""Where a launch file states how many seconds before that end the run is to stop."""
+USUAL_NOTICE_S = 300.0
+
+
+def _notice_s() -> float:
+    """Raises ConfigError where what is stated is no number of seconds."""
+    stated = os.environ.get(NOTICE, "")
+    if not stated:
+        return USUAL_NOTICE_S
+    if not stated.isdecimal() or not int(stated):
+        raise ConfigError(
+            f"{NOTICE}: expected seconds before the end of the allocation at which to stop, 1 or more, got {stated!r}"
+        )
+    return float(stated)
 
 
 def _allocation_end() -> float | None:
@@ -93,7 +109,7 @@ def heed_swallowed() -> None:
 class StopRequest:
     """Asked for by a signal, by the caller or by the clock; all ranks stop after the same step."""
 
-    margin_s: float = 300.0
+    margin_s: float = field(default_factory=_notice_s)
     """Seconds before the end of an allocation at which to stop; of a shorter one the last quarter."""
     ends_at: float | None = field(default_factory=_allocation_end)
     """When the allocation ends, in seconds since 1970."""
