@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,32 @@ def test_the_run_files_own_output_and_its_fields_are_taken(launch: Launch, run_f
     given = launch("slurm", run_file, "--gpus-per-node", "4", "output=given/")
     assert "export OUTPUT=given\n" in given
     assert "output=" not in given.split('--output "$OUTPUT"')[1]
+
+
+@pytest.mark.parametrize("how", ["above", "absolute", "a link"])
+def test_a_run_file_that_skypilot_would_not_copy_is_refused(
+    how: str, run_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Path(run_file).resolve()
+    (tmp_path / "clone").mkdir()
+    monkeypatch.chdir(tmp_path / "clone")
+    Path("mine.yaml").symlink_to(whole)
+    given = {"above": os.path.relpath(whole), "absolute": str(whole), "a link": "mine.yaml"}[how]
+    assert main(["launch", "skypilot", given, "--nodes", "2", "--output", "task.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"error[config]: {given}: lies outside {tmp_path / 'clone'}, and SkyPilot copies the working"
+    )
+    assert said.count("\n") == 1 and not Path("task.yaml").exists()
+    assert main(["launch", "slurm", given, "--nodes", "2"]) == 0  # whose nodes see what this machine does
+
+
+def test_the_run_file_of_a_task_is_named_as_it_is_found_in_the_copy(launch: Launch, run_file: str) -> None:
+    Path("jobs").mkdir()
+    Path(run_file).rename("jobs/my run.yaml")
+    for given in ("jobs/my run.yaml", str(Path("jobs/my run.yaml").resolve()), "jobs/../jobs/my run.yaml"):
+        task = yaml.safe_load(launch("skypilot", given))
+        assert (task["workdir"], task["envs"]["RUN_FILE"]) == (".", "jobs/my run.yaml")
 
 
 def test_the_ranks_of_a_slurm_job_are_told_how_long_before_its_end_to_stop(launch: Launch, run_file: str) -> None:

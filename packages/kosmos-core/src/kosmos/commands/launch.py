@@ -134,7 +134,7 @@ def skypilot(
 
     values = _common(context, run_file, nodes, gpus_per_node, procs_per_node, run_output, name, restarts, setup)
     more = {"gpu": gpu, "infra": infra, "spot": spot, "volume": volume, "bucket": bucket}
-    _write(fill(check(SkyPilot, {**values, **more})), output)
+    _write(fill(check(SkyPilot, {**values, **more, "run_file": _in_working_folder(run_file)})), output)
 
 
 @app.command("aws-p4d", context_settings=EXTRA)
@@ -212,6 +212,22 @@ def _common(
         "restarts": restarts,
         "setup": setup,
     }
+
+
+def _in_working_folder(run_file: str) -> str:
+    """Its path from the working folder, of which SkyPilot gives the nodes a copy, links as links.
+
+    Raises:
+        ConfigError: it lies elsewhere.
+    """
+    here = Path.cwd().resolve()
+    found = Path(run_file).resolve()
+    if not found.is_relative_to(here):
+        raise ConfigError(
+            f"{run_file}: lies outside {here}, and SkyPilot copies the working folder alone to the nodes; call kosmos "
+            "launch in the folder that is to be copied, with the run file within"
+        )
+    return str(found.relative_to(here))
 
 
 def _read_run(run_file: Path, overrides: list[str], nodes: int, procs: int) -> RunConfig:
