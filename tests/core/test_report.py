@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,37 @@ def test_checkpoints_are_listed_with_their_size_and_one_without_a_manifest_is_da
     (folder / "manifest.json").unlink()
     assert [c["manifest"] for c in report(run, capsys)["checkpoints"]] == [True, False]
     assert any(line.endswith("no manifest: damaged") for line in lines(run, capsys))
+
+
+def test_saves_that_failed_are_counted_over_launches_until_one_was_written(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(run, capsys)["saves"] == {"newest": 6, "failed": 0, "problem": None}
+    assert not [line for line in lines(run, capsys) if line.startswith("saves")]
+    now = time.time()
+    for later, failed in enumerate((["quota"], ["No space left on device"] * 2, [])):  # the last has saved nothing yet
+        clock = Goodput(age_s=0.0, wall=lambda later=later: now + 60 * later)  # type: ignore[misc]
+        clock.open(run / "goodput.jsonl", 6)
+        for step, problem in enumerate(failed, 7):
+            clock.note_save(step, problem)
+        clock.close()
+    assert report(run, capsys)["saves"] == {"newest": 6, "failed": 3, "problem": "No space left on device"}
+    said = (
+        "saves      the last 3 failed (No space left on device); the newest checkpoint is of step 6, the last step is 6"
+    )
+    assert lines(run, capsys)[-1] == said
+    (run / "checkpoints" / "step-00000006" / "manifest.json").unlink()
+    assert report(run, capsys)["saves"]["newest"] == 3
+    assert main(["report", str(run), str(run)]) == 0
+    assert ["saves", "that", "failed", "in", "a", "row", "3", "3"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
+    clock = Goodput(age_s=0.0, wall=lambda: now + 600)
+    clock.open(run / "goodput.jsonl", 6)
+    clock.note_save(7)
+    clock.note_save(8, "quota")
+    clock.close()
+    assert report(run, capsys)["saves"]["failed"] == 1
 
 
 def test_a_run_without_goodput_says_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

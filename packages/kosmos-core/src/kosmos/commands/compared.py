@@ -93,6 +93,8 @@ def _figures(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "seconds", f"{run['goodput']['wall_s']:,.1f}"
         yield "goodput", f"{100 * run['goodput']['goodput']:.1f} %"
     yield "bad samples", f"{run['bad_samples']['samples']:,}"
+    if run["saves"]["failed"]:
+        yield "saves that failed in a row", f"{run['saves']['failed']:,}"
 
 
 def _scores(of: str, score: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

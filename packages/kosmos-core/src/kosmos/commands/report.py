@@ -67,6 +67,7 @@ def collect(folder: Path) -> dict[str, Any]:
     run = RunFolder(folder)
     steps = [row for row in _rows(run.metrics) if "loss" in row]
     held_out = [row for row in _rows(run.held_out) if "held_out" in row]
+    checkpoints = [_checkpoint(path) for path in sorted(run.checkpoints.glob("step-*"))]
     return {
         "output": str(folder),
         "steps": _steps(steps),
@@ -77,7 +78,8 @@ def collect(folder: Path) -> dict[str, Any]:
         "goodput": _goodput(folder / "goodput.jsonl"),
         "guards": _guards(folder / "guards.jsonl"),
         "bad_samples": _bad_samples(run.quarantine),
-        "checkpoints": [_checkpoint(path) for path in sorted(run.checkpoints.glob("step-*"))],
+        "checkpoints": checkpoints,
+        "saves": _saves(run.goodput, checkpoints),
     }
 
 
@@ -196,6 +198,15 @@ def _goodput(file: Path) -> dict[str, Any] | None:
     }
 
 
+def _saves(file: Path, checkpoints: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The newest checkpoint that is there, and how many saves in a row have failed up to now, with the last cause."""
+    from kosmos.train.goodput_report import failed_saves, read_rows
+
+    failed, problem = failed_saves(read_rows(file) if file.exists() else [])
+    there = (one["step"] for one in checkpoints if one["manifest"] and one["step"] is not None)
+    return {"newest": max(there, default=None), "failed": failed, "problem": problem}
+
+
 def _guards(file: Path) -> list[dict[str, Any]]:
     """Steps that went wrong, by what was wrong with them and what was done."""
     found = Counter((row.get("kind", ""), row.get("action", "")) for row in _rows(file))
@@ -249,7 +260,7 @@ def table(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"{measure.best} {measure.shown(best[measure.name])}, at step {best['step']:,}")
     lines += ["", *_goodput_lines(result["goodput"]), "", *_bad_lines(result["bad_samples"])]
     lines += [f"guard      {g['steps']:,} steps: {g['kind']}, {g['action']}" for g in result["guards"]] + [""]
-    return [*lines, *_checkpoint_lines(result["checkpoints"])]
+    return [*lines, *_checkpoint_lines(result["checkpoints"]), *_saves_lines(result["saves"], result["steps"])]
 
 
 def _step_lines(steps: Mapping[str, Any] | None) -> list[str]:
@@ -352,3 +363,12 @@ def _checkpoint_lines(checkpoints: list[Mapping[str, Any]]) -> list[str]:
         problem = "" if found["manifest"] else "  no manifest: damaged"
         lines.append(f"  {found['name']}  {found['bytes'] / 2**20:,.1f} MiB{problem}")
     return lines
+
+
+def _saves_lines(saves: Mapping[str, Any], steps: Mapping[str, Any] | None) -> Iterator[str]:
+    """Where the last one failed."""
+    if not saves["failed"]:
+        return
+    last, newest = steps["last"] if steps else 0, saves["newest"]
+    there = "no checkpoint is there" if newest is None else f"the newest checkpoint is of step {newest:,}"
+    yield f"saves      the last {saves['failed']:,} failed ({saves['problem']}); {there}, the last step is {last:,}"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from kosmos.checkpoint.folder import PARTIAL, committed
 from kosmos.errors import CheckpointError
 from kosmos.train.changes import changes_of
-from kosmos.train.goodput_report import Row, read_rows
+from kosmos.train.goodput_report import Row, launches_of, read_rows
 from kosmos.train.json_lines import step_row, written_lines
 from kosmos.train.output import RunFolder
 
@@ -59,6 +57,6 @@ def _had_one(run: RunFolder, steps: int) -> str | None:
 
 def _since_its_beginning(rows: list[Row]) -> list[list[Row]]:
     """By launch, from the last that began at step 0 on: what was before it was given up by then."""
-    launches = [list(own) for _, own in groupby(rows, key=lambda row: row.launch)]
+    launches = launches_of(rows)
     begun = [number for number, own in enumerate(launches) if not own[0].first_step]
     return launches[begun[-1] if begun else 0 :]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,21 @@ def summary(rows: Sequence[Row]) -> GoodputReport:
     taken = sum(max(0, row.last_step - row.first_step) for row in rows)
     launches = len({row.launch for row in rows})
     return GoodputReport(seconds, sum(seconds.values()), launches, sum(kept), taken - sum(kept))
+
+
+def launches_of(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each launch, in their order."""
+    return [list(own) for _, own in groupby(rows, key=lambda row: row.launch)]
+
+
+def failed_saves(rows: Sequence[Row]) -> tuple[int, str | None]:
+    """How many checkpoints in a row could not be written up to now, over launches, and what kept the last from it."""
+    count, problem = 0, None
+    for own in reversed(launches_of(rows)):
+        count, problem = count + own[-1].failed, problem or own[-1].problem
+        if any(row.newest not in (None, own[0].first_step) for row in own):  # one that this launch has written
+            break
+    return count, problem
 
 
 def _kept_steps(rows: Sequence[Row]) -> list[int]:
