@@ -20,7 +20,16 @@ MISTAKES = {
     ("slurm", "mixture.yaml", "train.stepz=3"): "train.stepz: unknown field; did you mean steps?",
     ("slurm", "mixture.yaml", "--nodez", "2"): "--nodez: unknown option; did you mean --nodes?",
     ("slurm", "mixture.yaml", "other.yaml"): "expected one run file, got mixture.yaml, other.yaml",
-    ("slurm", "mixture.yaml", "--time", "soon"): "--time: expected [DAYS-]HOURS:MINUTES:SECONDS, got 'soon'",
+    ("slurm", "mixture.yaml", "--time", "soon"): "--time: expected MINUTES, MINUTES:SECONDS, "
+    "HOURS:MINUTES:SECONDS or DAYS-HOURS[:MINUTES[:SECONDS]], got 'soon'",
+    ("slurm", "mixture.yaml", "--time", "1-"): "--time: expected MINUTES, MINUTES:SECONDS, ",
+    ("slurm", "mixture.yaml", "--time", "1:2:3:4"): "--time: expected MINUTES, MINUTES:SECONDS, ",
+    ("slurm", "mixture.yaml", "--time", "25:61:00"): "--time 25:61:00: has 61 minutes behind hours; give 59 at most",
+    ("slurm", "mixture.yaml", "--time", "1-12:75"): "--time 1-12:75: has 75 minutes behind hours; give 59 at most",
+    ("slurm", "mixture.yaml", "--time", "90:60"): "--time 90:60: has 60 seconds behind minutes; give 59 at most",
+    ("slurm", "mixture.yaml", "--time", "0"): "--time 0: is no limit to Slurm, and the run would not know when to stop",
+    ("slurm", "mixture.yaml", "--time", "5"): "give fewer seconds than the 300 of --time 5\n",
+    ("slurm", "mixture.yaml", "--time", "3:20"): "give fewer seconds than the 200 of --time 3:20\n",
     ("slurm", "mixture.yaml", "--time", "0:05:00"): "--notice-s 300: the run would stop as it begins, and be queued "
     "again without end; give fewer seconds than the 300 of --time 0:05:00",
     ("slurm", "mixture.yaml", "--partition", "a; b"): "--partition: expected a name without spaces, got 'a; b'",
@@ -128,6 +137,23 @@ def test_the_run_file_of_a_task_is_named_as_it_is_found_in_the_copy(launch: Laun
     for given in ("jobs/my run.yaml", str(Path("jobs/my run.yaml").resolve()), "jobs/../jobs/my run.yaml"):
         task = yaml.safe_load(launch("skypilot", given))
         assert (task["workdir"], task["envs"]["RUN_FILE"]) == (".", "jobs/my run.yaml")
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("90", 5_400), ("12:00", 720), ("90:30", 5_430), ("24:00:00", 86_400), ("250:0:0", 900_000),
+        ("1-12", 129_600), ("1-12:30", 131_400), ("7-00:00:01", 604_801), ("0-0:10", 600),
+    ],
+)  # fmt: skip
+def test_a_time_limit_is_what_sbatch_takes_it_for(
+    time: str, seconds: int, launch: Launch, run_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = launch("slurm", run_file, "--time", time, "--notice-s", min(seconds - 1, 65_535))
+    assert f"\n#SBATCH --time={time}\n" in job
+    if seconds <= 65_535:
+        assert main(["launch", "slurm", run_file, "--time", time, "--notice-s", str(seconds)]) == 2
+        assert f"fewer seconds than the {seconds} of --time {time}" in capsys.readouterr().err
 
 
 def test_the_ranks_of_a_slurm_job_are_told_how_long_before_its_end_to_stop(launch: Launch, run_file: str) -> None:

@@ -34,7 +34,9 @@ Setup = Annotated[
     str, typer.Option(help="Shell that makes kosmos available on a node, such as '. .venv/bin/activate'.")
 ]
 Cpus = Annotated[int | None, typer.Option(help="CPUs of each machine; all by default.")]
-Time = Annotated[str, typer.Option(help="Time limit, [DAYS-]HOURS:MINUTES:SECONDS.")]
+Time = Annotated[
+    str, typer.Option(help="Time limit as sbatch takes it: MINUTES, HOURS:MINUTES:SECONDS, DAYS-HOURS ...")
+]
 Notice = Annotated[int, typer.Option(help="Seconds before the time limit at which the run stops and saves.")]
 
 ON_A_CLONE = "python -m pip install -q -c constraints.txt $(printf -- '-e %s ' packages/*)"

@@ -18,7 +18,10 @@ SHAPES = {
     "label": (r"^[a-z]([a-z0-9-]*[a-z0-9])?$", "small letters, digits and -, a letter first"),
     "line": (r"^[^\n\r]*$", "one line"),
     "path": (r"^/[A-Za-z0-9._/-]+$", "an absolute path"),
-    "time": (r"^(\d+-)?\d{1,3}:\d{2}:\d{2}$", "[DAYS-]HOURS:MINUTES:SECONDS"),
+    "time": (
+        r"^[0-9]{1,9}(:[0-9]{1,9}){0,2}$|^[0-9]{1,9}-[0-9]{1,9}(:[0-9]{1,9}){0,2}$",
+        "MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS or DAYS-HOURS[:MINUTES[:SECONDS]]",
+    ),
     "region": (r"^[a-z]{2}(-[a-z]+)+-\d$", "a region such as us-east-1"),
     "subnet": (r"^subnet-[0-9a-f]{8,17}$", "subnet- and hexadecimal digits"),
     "reservation": (r"^cr-[0-9a-f]{8,17}$", "cr- and hexadecimal digits"),
@@ -76,11 +79,35 @@ class Launch(BaseModel):
         )
 
 
+_UNITS_S = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
+
+
+def _limit_s(time: str) -> int:
+    """Seconds of a limit as ``sbatch --time`` reads it: what a number counts is told by how many stand beside it.
+
+    Raises:
+        ValueError: more than 59 minutes or seconds behind a larger unit.
+
+    Source: man sbatch, ``--time``.
+    """
+    days, has_days, clock = time.rpartition("-")
+    parts = ([days] if has_days else []) + clock.split(":")
+    first = "days" if has_days else "hours" if len(parts) == 3 else "minutes"
+    units = list(_UNITS_S)[list(_UNITS_S).index(first) :]
+    numbers = dict(zip(units, map(int, parts), strict=False))
+    for unit in ("minutes", "seconds"):
+        if unit != first and numbers.get(unit, 0) > 59:
+            raise ValueError(
+                f"--time {time}: has {numbers[unit]} {unit} behind {units[units.index(unit) - 1]}; give 59 at most"
+            )
+    return sum(_UNITS_S[unit] * number for unit, number in numbers.items())
+
+
 class Slurm(Launch):
     """A Slurm batch job."""
 
     time: Annotated[str, Text(pattern=SHAPES["time"][0])] = "24:00:00"
-    """Time limit, ``[DAYS-]HOURS:MINUTES:SECONDS``."""
+    """Time limit as sbatch takes it: ``MINUTES``, ``HOURS:MINUTES:SECONDS``, ``DAYS-HOURS`` and the like."""
     notice_s: int = Field(default=300, ge=60, le=65535)
     """Seconds before the limit at which the run stops with a checkpoint."""
     partition: Word | None = None
@@ -94,9 +121,11 @@ class Slurm(Launch):
 
     @model_validator(mode="after")
     def _trains_before_it_stops(self) -> Slurm:
-        days, _, clock = self.time.rpartition("-")
-        hours, minutes, seconds = (int(part) for part in clock.split(":"))
-        limit_s = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+        limit_s = _limit_s(self.time)
+        if not limit_s:
+            raise ValueError(
+                f"--time {self.time}: is no limit to Slurm, and the run would not know when to stop; state one"
+            )
         if self.notice_s >= limit_s:
             raise ValueError(
                 f"--notice-s {self.notice_s}: the run would stop as it begins, and be queued again without end; "
