@@ -1,4 +1,4 @@
-"""A run whose checkpoints are gone does not begin again over its history; one that never had any does."""
+"""What is gone of a run: without its checkpoints it does not begin again over its history, rows are missed aloud."""
 
 from __future__ import annotations
 
@@ -124,3 +124,27 @@ def test_a_first_checkpoint_that_was_being_written_as_the_run_was_killed_is_none
     run.append(run.changes, [{"step": 3, "launch": "b", "changed": {}}])
     with pytest.raises(CheckpointError, match=r"changes\.jsonl tells that the run went on from step 2; "):
         check_checkpoints(run)
+
+
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        ([1, 2], "the rows of 4 of the 6 steps up to the checkpoint (from step 3 on)"),
+        ([], "the rows of 6 of the 6 steps up to the checkpoint (from step 1 on)"),
+        (None, "the rows of 6 of the 6 steps up to the checkpoint (from step 1 on)"),
+        ([1, 2, 3, 4, 5, 6], ""),
+        ([1, 2, 4, 5, 6], "the rows of 1 of the 6 steps up to the checkpoint (from step 3 on)"),
+    ],
+)
+def test_rows_that_are_missing_below_the_checkpoint_are_warned_of(
+    trained: Path, tmp_path: Path, left: list[int] | None, says: str
+) -> None:
+    run, said = Path(shutil.copytree(trained, tmp_path / "run")), Listener()
+    rows = rows_of(run / "metrics.jsonl")
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows if row["step"] in (left or ())))
+    if left is None:
+        (run / "metrics.jsonl").unlink()
+    resume_run(run, {"train": {"steps": 7}}, registry=ticks_registry(), reporter=said)
+    line = f"warning: metrics.jsonl: {says} are missing and will not be made again; sums over the run lack them"
+    assert [one for one in said.said if "are missing" in one] == ([line] if says else [])
+    assert [row["step"] for row in rows_of(run / "metrics.jsonl")] == [*(left or ()), 7]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +64,18 @@ def step_row(line: str) -> dict[str, Any] | None:
         return row if "step" in row else None
     except ValueError:
         return None
+
+
+def missing_rows(name: str, there: Collection[int], step: int) -> str | None:
+    """What a user should know of a ledger that has a row for each step, and lacks some up to ``step``; None if none.
+
+    Args:
+        name: of the ledger.
+        there: the steps of its rows.
+    """
+    missing = step - len(there)
+    if missing <= 0:
+        return None
+    first = next(number for number in range(1, step + 1) if number not in there)
+    which = f"{missing} of the {step} steps up to the checkpoint (from step {first} on)"
+    return f"{name}: the rows of {which} are missing and will not be made again; sums over the run lack them"

@@ -22,7 +22,7 @@ from kosmos.names import listed
 from kosmos.run_file import dump_run, lay_over, read_run_file
 from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.holding import BEGINS, IN_USE, Lock
-from kosmos.train.json_lines import as_json, lines_of, step_row, written_lines
+from kosmos.train.json_lines import as_json, lines_of, missing_rows, step_row, written_lines
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
@@ -329,19 +329,23 @@ class RunFolder:
         return written_lines(file) + lines_of(self._waiting.get(file, ""))
 
     def truncate(self, step: int, *, same_data: bool, noted: Mapping[str, int] | None = None) -> None:
-        """Forget the rows of steps after ``step``, which will be made again.
+        """Forget the rows of steps after ``step``, which will be made again. Rows that are missing before are reported.
 
         Args:
             same_data: whether from the same documents, so that bad samples and incidents will come again too.
             noted: what ``noted`` gave then. So many rows stay: after a roll-back theirs may be later steps.
         """
+        there = set[int]()
         for file in (self.metrics, self.held_out, *((self.quarantine, self.guards) if same_data else ())):
             if file.exists():
                 lines, stay = self._lines(file), (noted or {}).get(file.name, 0)
                 self._waiting.pop(file, None)
-                rows = ((number < stay, line, step_row(line)) for number, line in enumerate(lines))
-                kept = [line for stays, line, row in rows if row is not None and (stays or row["step"] <= step)]
-                self._replace(file, "".join(line + "\n" for line in kept))
+                rows = ((number, number < stay, step_row(line)) for number, line in enumerate(lines))
+                kept = {n: row["step"] for n, stays, row in rows if row is not None and (stays or row["step"] <= step)}
+                there |= set(kept.values()) if file == self.metrics else set()
+                self._replace(file, "".join(lines[number] + "\n" for number in kept))
+        if same_data and (line := missing_rows(self.metrics.name, there, step)):
+            self.report(f"warning: {line}")
         if self.changes.exists():  # the run file keeps them, so that steps are taken with them from here on
             changes = [row for line in self._lines(self.changes) if (row := step_row(line)) is not None]
             self._waiting.pop(self.changes, None)
