@@ -27,6 +27,7 @@ from kosmos.config import (
     ModalityConfig,
     ParallelConfig,
     ProfileConfig,
+    RowsConfig,
     RunConfig,
     SourceConfig,
     StreamConfig,
@@ -66,6 +67,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("evaluate", EvaluateConfig),
     ("evaluate.generate", WrittenConfig),
     ("evaluate.sources[N]", DocumentsConfig),
+    ("evaluate.choices[N]", RowsConfig),
     ("checkpoint", CheckpointConfig),
     ("profile", ProfileConfig),
 )

@@ -33,6 +33,7 @@ RUN = FOUND | {
     "model",
     "compose",
     "run_sources",
+    "run_choices",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "visible": set(),
@@ -80,8 +81,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": FOUND | {"files", "chats"},
     "model": FOUND | {"data", "runtime"},
     "encoder_inputs": FOUND | {"options"},
-    "compose": (RUN | {"encoder_inputs"}) - {"run_sources"},
+    "compose": (RUN | {"encoder_inputs"}) - {"run_sources", "run_choices"},
     "run_sources": FOUND | {"config", "data", "given"},
+    "run_choices": FOUND | {"config", "data", "given", "mistakes", "run_sources"},
     "checkpoint": SURFACE | {"runtime", "files"},
     "reference": FOUND | {"options", "config", "mistakes", "elsewhere", "names"},
     "generate": RUN,

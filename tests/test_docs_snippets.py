@@ -22,8 +22,8 @@ from kosmos.data.sources import open_source
 from kosmos.data.sources.opening import open_parts
 from kosmos.data.turns import is_chat
 from kosmos.plugins import load_plugins
+from kosmos.run_choices import open_choices
 from kosmos.run_file import make_run
-from kosmos.run_sources import open_choices
 from kosmos.train.run import train_model
 from support.command import environment
 from support.pages import Block, blocks

@@ -27,7 +27,7 @@ from kosmos.data.sources.choices import Offer
 from kosmos.errors import DataError
 from kosmos.evaluate.choices import NOT_FINITE, Chosen, score_choices
 from kosmos.evaluate.score import score
-from kosmos.run_sources import open_choices
+from kosmos.run_choices import open_choices
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.run import train_model
 from support.runs import rows_of
@@ -221,7 +221,10 @@ def test_questions_that_cannot_be_asked_are_named_and_cost_themselves_alone(run:
         "text": ({**good, "choices": "a or b"}, "choices: expected a list of two answers or more, got a string"),
         "one label": ({**good, "choices": {"A": "a", "B": None}}, "of two answers or more by their labels, got 1"),
         "one letter": ({"query": "?", "A": "a", "B": "", "gold": 0}, "A, B: expected two answers or more, got A alone"),
-        "no letter": ({"query": "?", "A": None, "B": None, "gold": 0}, "offers nothing (choices, options, endings, or"),
+        "no letter": (
+            {"query": "?", "A": None, "B": None, "gold": 0},
+            "offers nothing (choices, options, endings, can",
+        ),
         "nested": ({**good, "choices": {"A": "a", "B": ["b", []]}}, "choices.B: expected text, got a list"),
         "beyond": ({**good, "gold": 2}, "gold: 2 is none of its 2 answers"),
         "unsaid": ({**good, "gold": None}, "none of the answers is said to be right"),
@@ -294,10 +297,63 @@ def test_a_file_without_one_usable_question_is_an_error(run: Path, capsys) -> No
     status, out, err = asked(run, capsys, [{"context": "It is", "continuation": "a"}])
     assert (
         status == 3
-        and "no column says what is offered (choices, options, endings, or A, B and so on); there are c" in err
+        and "no column says what is offered (choices, options, endings, candidates, or A, B and so on); there" in err
     )
+    assert err.endswith("columns are named as --choices '{path: FILE, columns: {answer: truth}}'\n")
     status, out, err = asked(run, capsys, [{"choices": ["a", "b"], "gold": 0}])
     assert status == 3 and "no column holds the question (question, query, prompt" in err
+
+
+def test_columns_are_named_with_the_file(run: Path, capsys, tmp_path: Path) -> None:
+    file, answers = tmp_path / "asked.jsonl", tmp_path / "answers.jsonl"
+    row = {"picture": "red.png", "q": "Which?", "candidates": ["red", "blue"], "truth": 0}
+    file.write_text(f"{json.dumps(row)}\n" * 3)
+    fields = f"path: {file}, root: {run.parent}, name: mine, columns: {{image: picture, question: q}}"
+    more = ["--answers", str(answers), "--json"]
+    assert main(["eval", str(run), "--choices", f"{{{fields}}}", *more]) == 0
+    assert json.loads(capsys.readouterr().out)["choices"]["mine"]["documents"] == 3
+    assert [row["media"] for row in rows_of(answers)] == [["red.png"]] * 3
+
+    layer = f"evaluate.choices=[{{{fields}}}]"
+    assert main(["eval", str(run), layer, "--json"]) == 0  # as the run file says it
+    assert json.loads(capsys.readouterr().out)["choices"]["mine"]["documents"] == 3
+    assert main(["eval", str(run), layer.replace("question:", "qestion:")]) == 2
+    said = capsys.readouterr().err
+    assert "evaluate.choices.0: columns.qestion: no modality and no role; did you mean question?" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("{path: a.jsonl, colums: {answer: a}}", "colums: unknown field; did you mean columns?"),
+        ("{path: a.jsonl, columns: [answer]}", "columns: "),
+        ("{path: a.jsonl, path: b.jsonl}", "path stands there twice"),
+        ("{path: a.jsonl", "is not YAML; expected a file, or fields as '{path: FILE, columns: {answer: truth}}'"),
+        ("{columns: {answer: a}}", "path: "),
+    ],
+)
+def test_fields_of_choices_that_cannot_be_read(run: Path, capsys, given: str, line: str) -> None:
+    assert main(["eval", str(run), "--choices", given]) == 2
+    assert f"--choices {given}: {line}" in capsys.readouterr().err
+
+
+def test_questions_that_want_their_columns_named_say_how(run: Path, capsys) -> None:
+    (run.parent / "film.wav").write_bytes(b"a sound")
+    good = {"query": "It is", "choices": ["a", "b"], "gold": 0}
+    timed = {**good, "audio": "film.wav", "start": 1, "end": 2}
+    audio = run.parent.parent / f"{run.parent.name}-audio"
+    if not audio.exists():
+        layers = {"data": {"sources": [str(run.parent / "rows.jsonl")], "workers": 0, "tokens_per_pack": 128}}
+        train = {"steps": 1, "precision": "fp32"}
+        over = {"backbone": SMALL, "modalities": ["image", "audio"], "trackers": [], "output": str(audio)}
+        train_model(make_run(layers, over, {"train": train}))
+    file = run.parent / "timed.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in (good, timed)))
+    assert main(["eval", str(audio), "--choices", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert "name the columns of seconds (columns: {start: start, end: end})" in out
+    how = "on the command line columns are named as --choices '{path: FILE, columns: {answer: truth}}'"
+    assert f"warning: some questions are left out until columns are named; {how}" in err.splitlines()
 
 
 def test_a_file_of_which_nothing_is_scored_is_an_error_beside_others(run: Path, capsys) -> None:

@@ -56,7 +56,8 @@ _PUBLIC = {
     **dict.fromkeys("make_run read_run_file".split(), "kosmos.run_file"),
     "Composition": "kosmos.compose",
     "compose_run": "kosmos.train.opening",
-    **dict.fromkeys("open_sources open_held_out open_choices".split(), "kosmos.run_sources"),
+    **dict.fromkeys("open_sources open_held_out".split(), "kosmos.run_sources"),
+    "open_choices": "kosmos.run_choices",
     **dict.fromkeys("RunResult train_model resume_run".split(), "kosmos.train.run"),
     **dict.fromkeys("Reporter ConsoleReporter RunStart".split(), "kosmos.train.progress"),
     **dict.fromkeys("SavedRun load_run".split(), "kosmos.train.saved"),
@@ -196,9 +197,9 @@ if TYPE_CHECKING:
     from kosmos.plugins import PluginRecord as PluginRecord
     from kosmos.plugins import Registry as Registry
     from kosmos.plugins import load_plugins as load_plugins
+    from kosmos.run_choices import open_choices as open_choices
     from kosmos.run_file import make_run as make_run
     from kosmos.run_file import read_run_file as read_run_file
-    from kosmos.run_sources import open_choices as open_choices
     from kosmos.run_sources import open_held_out as open_held_out
     from kosmos.run_sources import open_sources as open_sources
     from kosmos.runtime.native import CppCompilation as CppCompilation

@@ -122,6 +122,8 @@ class RowsConfig(Strict):
     """What metrics call it; None takes the last part of the path."""
     root: Path | None = None
     """Folder of the media that rows name; None is the folder of the file. Nothing outside of it is read."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Modality or role, such as ``text``, to the column that holds it, where that has another name."""
 
     _home = field_validator("path", "root", mode="before")(at_home)
 
@@ -138,8 +140,6 @@ class DocumentsConfig(RowsConfig):
     """A registered dataset's name, a folder, a file or a hub id."""
     template: str | None = None
     """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; what follows ``→`` is learned."""
-    columns: dict[str, str] = Field(default_factory=dict)
-    """Modality or role, such as ``text``, to the column that holds it, where that has another name."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of a registered dataset. Files have ``chunk_chars``, ``max_text_bytes`` and ``learn``."""
 

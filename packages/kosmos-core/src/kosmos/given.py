@@ -59,14 +59,6 @@ def path_of(name: str, value: str | Path, what: str) -> Path:
     return Path(value)
 
 
-def paths_of(name: str, value: Sequence[str | Path]) -> list[str]:
-    """Several paths. Raises ConfigError where they are no list of such; a single one is none."""
-    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    if not is_list or not all(isinstance(path, str | PathLike) for path in value):
-        raise ConfigError(f"{name}: expected a list of paths, got {value!r:.100}")
-    return [str(path) for path in value]
-
-
 def check_is(name: str, value: object, kind: type, advice: str) -> None:
     """Raises ConfigError, which ends with the advice, where it is something else than a ``kind``."""
     if not isinstance(value, kind):

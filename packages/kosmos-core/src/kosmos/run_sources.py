@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast, get_args
 
 from kosmos.components import DatasetSpec, ModalitySpec
-from kosmos.config import DocumentsConfig, RowsConfig, RunConfig, SourceConfig
+from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
 from kosmos.data.chat import holds_chats
-from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Document, Source, Text
 from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.fewer import FewerToTrainOn, own_share
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
-from kosmos.data.sources.source import RowSource, unweighed
+from kosmos.data.sources.source import unweighed
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
-from kosmos.given import MADE_BY, check_is, check_list, paths_of
+from kosmos.given import MADE_BY, check_is, check_list
 from kosmos.plugins import Registry
 
 
@@ -63,7 +62,7 @@ def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceCon
     entries = list(entries) or _sample_sets(config, registry)
     opened: list[Parts] = []
     for number, entry in enumerate(entries):
-        with _named(number, len(entries)):
+        with naming(number, len(entries)):
             parts = _open(config, registry, entry, _place_of(number))
             opened.append(parts if entry.limit is None else FewerToTrainOn(parts, entry.limit, config.data.seed))
     return opened
@@ -81,7 +80,7 @@ def following() -> Iterator[None]:
 
 
 @contextmanager
-def _named(number: int, of: int, place: str = "data.sources") -> Iterator[None]:
+def naming(number: int, of: int, place: str = "data.sources") -> Iterator[None]:
     """Errors say which source of the run they are about, where it has several."""
     where = _place_of(number, place)
     try:
@@ -99,17 +98,17 @@ def _place_of(number: int, place: str = "data.sources") -> str:
 def _parts_of(opened: Sequence[Parts], split: Split, share: float) -> list[Source]:
     sources = []
     for number, parts in enumerate(opened):
-        with _named(number, len(opened)):
+        with naming(number, len(opened)):
             sources.append(parts.part(split, share))
-    return _distinct(sources)
+    return distinct(sources)
 
 
 def _held_out_of(opened: Sequence[Parts], share: float) -> list[Source]:
     sources = []
     for number, parts in enumerate(opened):
-        with suppress(EmptySplit), _named(number, len(opened)):
+        with suppress(EmptySplit), naming(number, len(opened)):
             sources.append(parts.part("held_out", share))
-    return _distinct(sources)
+    return distinct(sources)
 
 
 SCORED = "evaluate.sources"
@@ -131,14 +130,14 @@ def open_scored(config: RunConfig, registry: Registry, known: Collection[str]) -
     """``evaluate.sources``, which have none of the names that are ``known``."""
     scored = []
     for number, entry in enumerate(config.evaluate.sources):
-        with _named(number, 2, SCORED):
-            scored.append(_to_score(_open(config, registry, entry, _place_of(number, SCORED))))
+        with naming(number, 2, SCORED):
+            scored.append(to_score(_open(config, registry, entry, _place_of(number, SCORED))))
     if taken := {source.name for source in scored} & {*known}:
         raise ConfigError(f"{SCORED}: a source that is trained on is called {min(taken)!r} too; {NAME_SCORED}")
-    return _distinct(scored, SCORED, NAME_SCORED)
+    return distinct(scored, SCORED, NAME_SCORED)
 
 
-def _to_score(parts: Parts) -> Source:
+def to_score(parts: Parts) -> Source:
     """Of data that are not trained on: the part that they state as held out, else all of them."""
     try:
         return parts.part("held_out", 0.0)
@@ -172,7 +171,7 @@ def open_named(
             _refuse_root(root, known[0], path)
             opened = _open(config, registry, *known)
             is_trained = isinstance(known[0], SourceConfig)
-            sources.append(opened.part("held_out", config.data.held_out) if is_trained else _to_score(opened))
+            sources.append(opened.part("held_out", config.data.held_out) if is_trained else to_score(opened))
             continue
         for other in config.data.sources:
             if overlap(Path(path), Path(other.path)):
@@ -180,8 +179,8 @@ def open_named(
             elif _may_be(Path(path), Path(other.path)):
                 what = f"may be the run's source {other.path}, moved or copied, most of which was trained on"
                 warn(f"data {path!r}: {what}; {FOLLOW} and leave --data out to score what was held out")
-        sources.append(_to_score(_open_as_it_is(config, registry, path, root)))
-    return _distinct(sources, "--data", "score them one after the other")
+        sources.append(to_score(_open_as_it_is(config, registry, path, root)))
+    return distinct(sources, "--data", "score them one after the other")
 
 
 def open_asked(
@@ -202,71 +201,7 @@ def open_asked(
             _refuse_root(root, known[0], path)
             parts = _open(config, registry, *known, asked=True)
         sources.append(parts.whole())
-    return _distinct(sources, "--data", "name them one after the other")
-
-
-def open_choices(
-    config: RunConfig,
-    registry: Registry,
-    paths: Sequence[str | Path],
-    *,
-    encode: Callable[[str], Sequence[int]],
-    root: Path | None = None,
-    chat: bool | None = None,
-    max_rows: int = 1_000_000,
-) -> list[ChoiceSource]:
-    """Questions that offer several answers, of files of rows: of each the part it states as held out, or all of it.
-
-    Args:
-        encode: of the model's tokenizer, ``composition.tokenizer.encode``.
-        root: folder of the media that rows name; None is that of each file.
-        chat: whether a question that is no chat is asked as one; None asks so where the run learned from a file of
-            chats.
-        max_rows: most questions of each.
-
-    Raises: as ``open_sources``, and ConfigError where ``paths`` are no list of paths.
-    """
-    check_is("config", config, RunConfig, MADE_BY)
-    chat = chats_among(config.data.sources) is not None if chat is None else chat
-    entries = [RowsConfig(path=path, root=root) for path in paths_of("paths", paths)]
-    sources = [ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode) for entry in entries]
-    return _distinct(sources, "--choices", "score them one after the other")
-
-
-CHOICES = "evaluate.choices"
-
-
-def open_own_choices(
-    config: RunConfig,
-    registry: Registry,
-    held_out: Sequence[Source],
-    *,
-    encode: Callable[[str], Sequence[int]],
-    max_rows: int,
-) -> list[ChoiceSource]:
-    """``evaluate.choices`` of a run, whose names are none of those of what is held out.
-
-    Raises: as ``open_choices``.
-    """
-    chat, sources = chats_among(config.data.sources) is not None, list[ChoiceSource]()
-    for number, entry in enumerate(config.evaluate.choices):
-        with _named(number, 2, CHOICES):
-            sources.append(ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode))
-    if taken := {source.name for source in held_out} & {source.name for source in sources}:
-        raise ConfigError(f"{CHOICES}: what is held out has a source {min(taken)!r} too; {NAME_CHOICES}")
-    return _distinct(sources, CHOICES, NAME_CHOICES)
-
-
-def _rows(config: RunConfig, registry: Registry, entry: RowsConfig) -> RowSource:
-    """The rows of questions: those that the data state as held out, or all. Raises DataError where it has none."""
-    parts = open_parts(
-        entry.path, registry=registry, modalities=list(config.modalities), name=entry.name, root=entry.root, asked=True,
-        choices=True,
-    )  # fmt: skip
-    source = _to_score(parts)
-    if not isinstance(source, RowSource):
-        raise DataError(f"data {entry.path!r}: a registered dataset has no rows with choices; name a file or a folder")
-    return source
+    return distinct(sources, "--data", "name them one after the other")
 
 
 def _refuse_root(root: Path | None, entry: DocumentsConfig, path: str) -> None:
@@ -352,12 +287,12 @@ FOLLOW = (
     "called otherwise, or change it in the run's run.yaml"
 )
 
-NAME_CHOICES = "give it another name (evaluate.choices.N.name=...)"
 NAME_SCORED = "give it another name (name: ... in the run file, evaluate.sources.N.name=... on the command line)"
 NAME_THEM = "give one another name (name: ... in the run file, data.sources.N.name=... on the command line)"
 
 
-def _distinct(sources: list[S], where: str = "data.sources", advice: str = NAME_THEM) -> list[S]:
+def distinct(sources: list[S], where: str = "data.sources", advice: str = NAME_THEM) -> list[S]:
+    """The sources. Raises ConfigError, with the advice, where two have one name."""
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from kosmos.commands.arguments import check_given_once
 from kosmos.commands.continued import passed_over
+from kosmos.errors import ConfigError, DataError
 from kosmos.visible import say
 
 if TYPE_CHECKING:
+    from kosmos.config import RowsConfig
     from kosmos.data.choices import ChoiceSource
     from kosmos.data.quarantine import Incident
     from kosmos.evaluate.choices import ChoiceScore, Chosen
@@ -18,28 +25,100 @@ if TYPE_CHECKING:
     from kosmos.train.saved import SavedRun
 
 
-def opened_choices(run: SavedRun, paths: Sequence[str], root: str | None, max_documents: int) -> list[ChoiceSource]:
+SUCH_AS = "'{path: FILE, columns: {answer: truth}}'"
+Choices = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Questions that offer several answers: score how often the right one is the likeliest. A file, or fields "
+        f"as of evaluate.choices such as {SUCH_AS}; may be repeated. Without --data nothing else is scored.",
+    ),
+]
+
+
+def named_choices(given: Sequence[str]) -> list[RowsConfig]:
+    """What each ``--choices`` names, as an entry of ``evaluate.choices`` would.
+
+    Raises:
+        ConfigError: one is no such entry, or stands there twice.
+    """
+    import yaml
+
+    from kosmos.run_choices import entry_of
+    from kosmos.run_file import load_yaml
+
+    check_given_once(given, "--choices")
+    found = []
+    for text in given:
+        value: Any = text
+        if text.lstrip().startswith("{") and not os.path.lexists(text):
+            try:
+                value = load_yaml(text)
+            except yaml.YAMLError as error:
+                key = getattr(error, "key", None)
+                why = f"{key} stands there twice" if key else f"is not YAML; expected a file, or fields as {SUCH_AS}"
+                raise ConfigError(f"--choices {text}: {why}") from error
+        found.append(entry_of(f"--choices {text}", value))
+    return found
+
+
+def columns_of(entries: Sequence[RowsConfig]) -> dict[str, Any]:
+    """What answers depend on beside the names of files of questions, as plain values: nothing of most."""
+    named = [entry.columns for entry in entries]
+    return {"choices_columns": named} if any(named) else {}
+
+
+def opened_choices(
+    run: SavedRun, entries: Sequence[RowsConfig], root: str | None, max_documents: int
+) -> list[ChoiceSource]:
     """Questions that offer several answers, of which what is passed over is told.
 
     Args:
-        paths: of their files; none are those of the run (``evaluate.choices``).
+        entries: their files; none are those of the run (``evaluate.choices``).
 
     Raises:
-        ConfigError: two of ``paths`` have one name.
+        ConfigError: two of them have one name.
         DataError: one cannot be opened.
     """
-    from kosmos.run_sources import open_choices, open_own_choices
+    from kosmos.run_choices import open_choices, open_own_choices
 
     config, registry = run.composition.config, run.composition.registry
     folder = Path(root) if root else None
     encode = run.composition.planner.tokenizer.encode
-    if paths:
-        sources = open_choices(config, registry, paths, root=folder, max_rows=max_documents, encode=encode)
+    if entries:
+        with _saying_how():
+            sources = open_choices(config, registry, entries, root=folder, max_rows=max_documents, encode=encode)
     else:
         sources = open_own_choices(config, registry, (), encode=encode, max_rows=max_documents)
     for line in (line for source in sources for line in passed_over(source.source, list(config.modalities))):
         say(line, file=sys.stderr)
     return sources
+
+
+_NAMES_COLUMNS = "columns: {"
+"""Words of errors that advise to name columns."""
+_SAY = f"on the command line columns are named as --choices {SUCH_AS}"
+
+
+@contextmanager
+def _saying_how() -> Iterator[None]:
+    """Errors that advise to name columns say how ``--choices`` names them."""
+    try:
+        yield
+    except DataError as error:
+        if _NAMES_COLUMNS not in str(error):
+            raise
+        raise type(error)(f"{error}; {_SAY}") from error
+
+
+def columns_advice(incidents: Sequence[Incident], sources: Collection[str]) -> str:
+    """What to do, behind a message, where questions are left out until columns are named.
+
+    Args:
+        sources: names of those of ``--choices``.
+    """
+    found = any(_NAMES_COLUMNS in incident.cause and incident.source in sources for incident in incidents)
+    return f"; {_SAY}" if found else ""
 
 
 def scored_choices(

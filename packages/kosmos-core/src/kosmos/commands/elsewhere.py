@@ -44,7 +44,8 @@ EVAL = {
     ),
     "questions are asked as they stand": "num_fewshot few_shot fewshot",
     "as a source of its own: 'evaluate.sources=[{path: PATH, template: ...}]' --data PATH": "template",
-    "as a source of its own: 'evaluate.sources=[{path: PATH, columns: {...}}]' --data PATH": "columns",
+    "as a source of its own: 'evaluate.sources=[{path: PATH, columns: {...}}]' --data PATH, or "
+    "--choices '{path: PATH, columns: {...}}' of questions with answers to choose from": "columns",
     "--nproc": "num_processes gpus",
     "--step N, or best": "checkpoint ckpt",
 }

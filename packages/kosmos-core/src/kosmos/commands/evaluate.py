@@ -23,7 +23,16 @@ from kosmos.commands.arguments import (
 )
 from kosmos.commands.by_value import By, ByValue, value_lines
 from kosmos.commands.causes import incident_lines, root_advice
-from kosmos.commands.choices import choice_lines, opened_choices, scored_choices, share
+from kosmos.commands.choices import (
+    Choices,
+    choice_lines,
+    columns_advice,
+    columns_of,
+    named_choices,
+    opened_choices,
+    scored_choices,
+    share,
+)
 from kosmos.commands.continued import unspaced
 from kosmos.commands.elsewhere import EVAL
 from kosmos.commands.metrics import Metric, metrics_of
@@ -53,13 +62,6 @@ if TYPE_CHECKING:
     from kosmos.runtime.parallel import Parallel
     from kosmos.train.saved import SavedRun
 
-Choices = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Questions that offer several answers: score how often the right one is the likeliest; may be repeated. "
-        "Without --data nothing else is scored."
-    ),
-]
 Root = Annotated[
     str | None,
     typer.Option(help="Folder of the media that rows of --data and --choices name; by default that of each file."),
@@ -121,7 +123,8 @@ def evaluate(
     """
     with said_once():
         fields = _fields(output, context.args)
-        _check_data(data or (), choices or (), root)
+        named = named_choices(choices or ())
+        _check_data(data or (), root, is_asked=bool(named))
         check_stop(stop)
         apart = ByValue(by, _warn)
         if generate and choices and not data:
@@ -145,11 +148,12 @@ def evaluate(
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
         own = [] if data or choices else run.composition.config.evaluate.choices
         sources = _sources(run, output, data, root, alone=not own) if data or not choices else []
-        lines, paths = AnswerLines(answers, resume=resume), [*(data or ()), *(choices or ())]
-        asked = [*map(short_name, choices or ()), *(one.name or short_name(one.path) for one in own)]
+        lines, paths = AnswerLines(answers, resume=resume), [*(data or ()), *(one.path for one in named)]
+        asked = [one.name or short_name(one.path) for one in (*named, *own)]
         settings = {"command": "eval", "choices": asked, "max_documents": max_documents} | wanted.settings()
+        settings |= columns_of([*named, *own])
         check_written(answers, generate, asked)
-        questions = opened_choices(run, choices or (), root, max_documents) if asked else []
+        questions = opened_choices(run, named, root, max_documents) if asked else []
         apart.check([*sources, *(one.source for one in questions)])
         files = [*paths, *(one.path for one in own)]
         parallel.main_only(lambda: lines.begin(made_by(run, sources, files, settings), paths))
@@ -169,7 +173,7 @@ def evaluate(
     if unwritten is not None:
         raise unwritten
     if parallel.is_main:
-        _refuse_nothing(result, sources, data or (), choices or (), root)
+        _refuse_nothing(result, sources, data or (), [one.path for one in named], root)
 
 
 def _tell(result: dict[str, Any], *, as_json: bool) -> None:
@@ -270,10 +274,13 @@ def _refuse_nothing(
         count = sum(documents) + (result["overall"]["documents"] if sources else 0)
         without = [] if count else [result["output"]]
     advice = root_advice(result["incidents"], root) if named else ""
+    name_columns = columns_advice(result["incidents"], result.get("choices", ())) if choices else ""
     if without:
         from kosmos.evaluate.score import NONE_SCORED
 
-        raise DataError(f"{', '.join(without)}: {NONE_SCORED}; those left out are named with why{advice}")
+        raise DataError(f"{', '.join(without)}: {NONE_SCORED}; those left out are named with why{advice}{name_columns}")
+    if name_columns:
+        _warn(f"some questions are left out until columns are named{name_columns}")
     if advice:
         _warn(f"some are left out for want of their media{advice}")
 
@@ -313,12 +320,11 @@ def _named(run: SavedRun, data: Sequence[str], root: str | None) -> list[Source]
     return sources
 
 
-def _check_data(paths: Sequence[str], choices: Sequence[str], root: str | None) -> None:
+def _check_data(paths: Sequence[str], root: str | None, *, is_asked: bool) -> None:
     refuse_empty("--root", root)
-    if root is not None and not paths and not choices:
+    if root is not None and not paths and not is_asked:
         raise ConfigError("--root: says where the media of --data are; the run file says it of the run's own data")
     check_given_once(paths)
-    check_given_once(choices, "--choices")
 
 
 def table(result: dict[str, Any]) -> list[str]:

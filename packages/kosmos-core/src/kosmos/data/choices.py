@@ -16,7 +16,7 @@ from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.quarantine import Incident
-from kosmos.data.sources.choices import Offer, read_offer
+from kosmos.data.sources.choices import CALLED, ChoiceLayout, Offer, read_offer
 from kosmos.data.sources.source import RowSource
 from kosmos.data.turns import is_chat
 from kosmos.errors import SampleError
@@ -53,9 +53,11 @@ class ChoiceSource:
 
     def __post_init__(self) -> None:
         self.name = self.source.name
+        layout = self.source.layout
+        own = layout.own if isinstance(layout, ChoiceLayout) else CALLED
         for row in _spread(len(self.source), self.max_rows).tolist():
             try:
-                self.offers.append(read_offer(self.source.table.row(int(self.source.rows[row]))))
+                self.offers.append(read_offer(self.source.table.row(int(self.source.rows[row])), own))
                 self.rows.append(row)
             except SampleError as error:
                 self.incidents.append(Incident(self.source.origin(row), self.name, error.code, str(error)))

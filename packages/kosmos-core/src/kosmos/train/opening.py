@@ -20,8 +20,9 @@ from kosmos.data.marks import check_marks
 from kosmos.given import MADE_BY, check_is
 from kosmos.model.fp8 import check_fp8
 from kosmos.plugins import Registry, check_registry, load_plugins
+from kosmos.run_choices import open_own_choices
 from kosmos.run_file import make_run, with_absolute_sources
-from kosmos.run_sources import following, open_both, open_own_choices, open_scored
+from kosmos.run_sources import following, open_both, open_scored
 from kosmos.runtime.cores import helpers_of_rank, hold_threads
 from kosmos.runtime.devices import pick_device, pick_precision
 from kosmos.runtime.parallel import Parallel

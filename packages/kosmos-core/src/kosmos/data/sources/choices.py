@@ -3,40 +3,40 @@
 - The question is in ``question``, ``query``, ``prompt`` or ``ctx``, behind what is in ``context``, ``passage``,
   ``article``, ``support`` and ``text``. In its place may be ``messages``, ``conversations`` or ``segments``. A row with
   media need ask nothing: what they are is among what is offered.
-- ``choices``, ``options`` or ``endings`` is what is offered: a list of texts, an object of two lists, ``text`` and
-  ``label``, or an object of texts by their labels. In its place may be columns ``A``, ``B`` and so on, one each.
-- ``gold``, ``answer``, ``answer_index``, ``answerKey``, ``label`` or ``target`` is the right one: its number from 0 on,
-  its label, its letter from A on, or its text. Tried are a label, a number, a text that is offered, digits, a letter,
-  a letter in brackets or before a dot, and a text but for its case and the space at its ends.
+- ``choices``, ``options``, ``endings`` or ``candidates`` is what is offered: a list of texts, an object of two lists,
+  ``text`` and ``label``, or an object of texts by their labels. In its place may be columns of an answer each: ``A``,
+  ``B`` and so on, or ``option 0``, ``a0`` and their like (``forms.SERIES``).
+- ``gold``, ``answer``, ``answer_index``, ``answerKey``, ``label``, ``target`` or ``truth`` is the right one: its number
+  from 0 on, its label, its letter from A on, or its text. Tried are a label, a number, a text that is offered, digits,
+  a letter, a letter in brackets or before a dot, and a text but for its case and the space at its ends.
+
+``columns`` of a file of questions names those that are called otherwise (``choice_columns``).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kosmos.data.document import Media, Segment, StoredMedia
-from kosmos.data.sources.columns import Row, is_empty, kind_of, text_value
-from kosmos.data.sources.forms import LETTERS
+from kosmos.data.sources.choice_columns import ASKS, OFFERED, RIGHT, WHOLE, ChoiceColumns, said
+from kosmos.data.sources.columns import Row, is_empty, kind_of, require_column, text_value, top_column
 from kosmos.data.sources.layouts import FILE_NAME, DefaultLayout
+from kosmos.data.sources.splits import field_of
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
-ASKS = ("question", "query", "prompt", "ctx")
-BEFORE = ("context", "passage", "article", "support", "text")
 BESIDE = ("system", "history")
 """What a question may not have beside it."""
-WHOLE = ("messages", "conversations", "segments")
-OFFERS = ("choices", "options", "endings")
-RIGHT = ("gold", "answer", "answer_index", "answerKey", "label", "target")
-OFFERED = f"{listed(OFFERS)}, or A, B and so on"
 _LETTER = re.compile(r"[(\[]?([A-Za-z])[)\]]?[.:]?")
 _LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])[)\].:]+\s*(.+)", re.DOTALL)
+CALLED = ChoiceColumns()
+"""Columns that are called by their roles."""
 NAMED, LONGEST = 6, 30
 """Answers that an error names, and most characters of each."""
 
@@ -53,43 +53,47 @@ class ChoiceLayout(DefaultLayout):
     """The question of a row, with its media: what is offered stands beside it."""
 
     asked: bool = True
+    own: ChoiceColumns = field(default_factory=ChoiceColumns)
+    """The columns of the question; those of its media are in ``columns``."""
 
     def check(self, columns: Collection[str]) -> None:
+        for role, path in {**self.columns, **self.own.named}.items():
+            require_column(path, columns, field_of(role))
         there = f"there are {listed(sorted(columns))}"
-        if not any(name in columns for name in OFFERS) and not _letters(columns):
-            raise DataError(f"no column says what is offered ({OFFERED}); {there}")
-        if not any(name in columns for name in RIGHT):
-            raise DataError(f"no column says which answer is right ({listed(RIGHT)}); {there}")
-        if not any(name in columns for name in (*ASKS, *WHOLE, FILE_NAME)) and not self._media_tops(columns):
+        if not _any_of(self.own.offers, columns) and not self.own.each(columns).columns:
+            raise DataError(f"no column says what is offered ({OFFERED}); {there}{_name_it('choices')}")
+        if not _any_of(self.own.right, columns):
+            raise DataError(f"no column says which answer is right ({listed(RIGHT)}); {there}{_name_it('answer')}")
+        whole = (self.column(role) for role in WHOLE)
+        if not _any_of((*self.own.asks, *whole, FILE_NAME), columns) and not self._media_tops(columns):
             asks = listed((*ASKS, *WHOLE))
-            raise DataError(f"no column holds the question ({asks}); {there}")
+            raise DataError(f"no column holds the question ({asks}); {there}{_name_it('question')}")
 
     def used(self, columns: Collection[str]) -> set[str]:
-        own = {name for name in (*BEFORE, *ASKS, *OFFERS, *RIGHT) if name in columns}
-        return super().used(columns) | own | set(_letters(columns))
+        return super().used(columns) | self.own.all(columns)
 
     def nested(self, columns: Collection[str]) -> set[str]:
-        return super().nested(columns) | {name for name in OFFERS if name in columns}
+        return super().nested(columns) | self.own.nested(columns)
 
     def references(self, row: Row) -> tuple[str, ...]:
         return ()  # what is right is among what is offered
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
-        own = (*BEFORE, *ASKS, *OFFERS, *RIGHT, *_letters(row))
+        own = self.own.all(row) - {top_column(path, row) for path in self.columns.values()}
         others = {name: value for name, value in row.items() if name not in own}
-        there = [name for name in (*BEFORE, *ASKS) if not is_empty(row.get(name))]
-        whole = next((name for name in WHOLE if not is_empty(row.get(name))), None)
+        there = [name for name in (*self.own.before, *self.own.asks) if not is_empty(said(row, name))]
+        whole = next((name for name in map(self.column, WHOLE) if not is_empty(said(row, name))), None)
         beside = there if whole is not None else [name for name in BESIDE if not is_empty(row.get(name))]
         if beside:
             raise SampleError(f"{listed(beside)} beside {whole or 'a question'}: write all of it as messages")
         if whole is not None:
             return super().segments(others, root)
-        if not any(name in ASKS for name in there):
+        if not any(name in self.own.asks for name in there):
             if there or not self.needs(others):
                 behind = f"; {listed(there)} would stand before one, and is none" if there else ""
-                raise SampleError(f"holds no question ({listed(ASKS)}){behind}")
+                raise SampleError(f"holds no question ({listed(self.own.asks)}){behind}")
             return super().segments({**others, "text": None}, root)
-        question = "\n".join(text_value(row[name], name) for name in there)
+        question = "\n".join(text_value(said(row, name), name) for name in there)
         segments = super().segments({**others, "text": question}, root)
         placed = (f"<{part.modality}>" for part in segments if isinstance(part, Media | StoredMedia))
         if mark := next((mark for mark in placed if mark in question), None):
@@ -97,17 +101,28 @@ class ChoiceLayout(DefaultLayout):
         return segments
 
 
-def read_offer(row: Row) -> Offer:
+def _any_of(paths: Collection[str], columns: Collection[str]) -> bool:
+    return any(top_column(path, columns) in columns for path in paths)
+
+
+def _name_it(role: str) -> str:
+    return f"; name it (columns: {{{role}: COLUMN}})"
+
+
+def read_offer(row: Row, own: ChoiceColumns = CALLED) -> Offer:
     """What a row offers.
+
+    Args:
+        own: its columns.
 
     Raises:
         SampleError: it offers fewer than two answers, or none of them is said to be the right one.
     """
-    offered = _offered(row)
+    offered = _offered(row, own)
     answers = tuple(text_value(answer, where) for where, answer in zip(offered.where, offered.answers, strict=True))
     if not all(answers):
         raise SampleError(f"{offered.where[answers.index('')]} is empty")
-    return Offer(answers, _right(row, answers, offered.labels))
+    return Offer(answers, _right(row, own.right, answers, offered.labels))
 
 
 class _Offered(NamedTuple):
@@ -119,11 +134,11 @@ class _Offered(NamedTuple):
     labels: Sequence[str] | None
 
 
-def _offered(row: Row) -> _Offered:
-    name = next((name for name in OFFERS if not is_empty(row.get(name))), None)
-    if name is None or (kind_of(row[name]) == "an empty list" and _letters(row)):
-        return _of_letters(row)
-    found, labels = row[name], None
+def _offered(row: Row, own: ChoiceColumns) -> _Offered:
+    name = next((name for name in own.offers if not is_empty(said(row, name))), None)
+    if name is None or (kind_of(said(row, name)) == "an empty list" and own.each(row).columns):
+        return _of_each(row, own)
+    found, labels = said(row, name), None
     if isinstance(found, Mapping) and "text" in found:
         found, labels = found["text"], found.get("label")
     elif isinstance(found, Mapping):
@@ -141,36 +156,32 @@ def _offered(row: Row) -> _Offered:
     return _Offered(list(found), where, None if labels is None else [str(label) for label in labels])
 
 
-def _of_letters(row: Row) -> _Offered:
+def _of_each(row: Row, own: ChoiceColumns) -> _Offered:
     """Of a column for each answer. Those that a question has less than others are null."""
-    letters = _letters(row)
-    there = [letter for letter in letters if not _is_missing(row[letter]) and not is_empty(row[letter])]
+    each = own.each(row)
+    answers = [said(row, name) for name in each.columns]
+    there = [n for n, answer in enumerate(answers) if not _is_missing(answer) and not is_empty(answer)]
     if not there:
-        raise SampleError(f"offers nothing ({OFFERED})")
+        raise SampleError(f"offers nothing ({own.what_offers})")
+    names = [each.columns[n] for n in there]
     if len(there) < 2:
-        raise SampleError(f"{listed(letters)}: expected two answers or more, got {there[0]} alone")
-    return _Offered([row[letter] for letter in there], there, there)
-
-
-def _letters(columns: Collection[str]) -> list[str]:
-    """Columns that hold an answer each; none where A and B are not among them."""
-    found = [letter for letter in LETTERS if letter in columns]
-    return found if found[:2] == ["A", "B"] else []
+        raise SampleError(f"{listed(each.columns)}: expected two answers or more, got {names[0]} alone")
+    return _Offered([answers[n] for n in there], names, [each.labels[n] for n in there])
 
 
 def _is_missing(answer: Any) -> bool:
     return kind_of(answer) in ("null", "NaN")
 
 
-def _right(row: Row, answers: Sequence[str], labels: Sequence[str] | None) -> int:
-    name = next((name for name in RIGHT if not is_empty(row.get(name))), None)
+def _right(row: Row, names: Sequence[str], answers: Sequence[str], labels: Sequence[str] | None) -> int:
+    name = next((name for name in names if not is_empty(said(row, name))), None)
     if name is None:
-        raise SampleError(f"none of the answers is said to be right ({listed(RIGHT)})")
-    said: Any = row[name]
-    number = _number(said, answers, labels)
+        raise SampleError(f"none of the answers is said to be right ({listed(names)})")
+    told: Any = said(row, name)
+    number = _number(told, answers, labels)
     if number is None or not 0 <= number < len(answers):
         short = (repr(answer if len(answer) <= LONGEST else f"{answer[: LONGEST - 2]}..") for answer in answers)
-        raise SampleError(f"{name}: {said!r:.60} is none of its {len(answers)} answers: {listed(short, at_most=NAMED)}")
+        raise SampleError(f"{name}: {told!r:.60} is none of its {len(answers)} answers: {listed(short, at_most=NAMED)}")
     return number
 
 
@@ -205,8 +216,10 @@ def _plain(text: str) -> str:
 
 
 def _place_of(letter: str, labels: Sequence[str] | None) -> int | None:
-    """Number of an answer by its letter: from A on, unless labels are letters themselves."""
+    """Number of an answer by its letter: from A on, unless labels are letters themselves, or numbers with gaps."""
     if labels is not None and any(len(label) == 1 and label.isalpha() for label in labels):
         found = [number for number, label in enumerate(labels) if _plain(label) == _plain(letter)]
         return found[0] if len(found) == 1 else None
+    if labels is not None and all(map(str.isdecimal, labels)) and max(map(int, labels)) > len(labels):
+        return None  # of which nobody knows whether letters count those that are not offered
     return ord(letter.upper()) - ord("A")

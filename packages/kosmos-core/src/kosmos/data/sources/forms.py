@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from string import ascii_uppercase
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from kosmos.data.document import Text
@@ -30,6 +30,14 @@ ASKS = {"instruction": "output", "query": "response", "prompt": "completion", QU
 """Role that asks to the role that answers; a row of the form has both."""
 LETTERS = tuple(ascii_uppercase)
 """Columns of an answer each, which a question offers."""
+_NUMBERED = [*(f"{one}{between}" for one in ("option", "choice", "ending") for between in (" ", "_", "")), "ans", "a"]
+_LETTERED = [f"{one}{between}" for one in ("option", "choice") for between in (" ", "_", "")]
+SERIES = (
+    LETTERS,
+    *(tuple(f"{one}{n}" for n in range(len(LETTERS))) for one in _NUMBERED),
+    *(tuple(f"{one}{n}" for n in letters) for one in _LETTERED for letters in (ascii_uppercase, ascii_lowercase)),
+)
+"""Columns of an answer each, as benchmarks call them: a row that offers several has the first two of a series."""
 _OFFERED = (f"{one}{between}{n}" for one in ("option", "choice") for between in ("", "_") for n in "abcdeABCDE012345")
 BELONG = frozenset((
     *"text context contexts passage passages article support story document documents paragraph background".split(),

@@ -17,6 +17,7 @@ from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint
 from kosmos.data.sources import folders
 from kosmos.data.sources.chat_turns import OPENAI, SHAREGPT
+from kosmos.data.sources.choice_columns import ChoiceColumns
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.columns import did_you_mean
@@ -30,7 +31,8 @@ from kosmos.data.sources.json_list import begins_list
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
 from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_absent
-from kosmos.data.sources.right_answers import ANSWERS, REFERENCES
+from kosmos.data.sources.right_answers import ANSWERS
+from kosmos.data.sources.roles import check_roles
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import RowSource, Table
 from kosmos.data.sources.split_lists import listed_in_vain, refuse_cut
@@ -42,7 +44,6 @@ from kosmos.data.sources.weights import WEIGHT
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.data.sources.wishes import WishesOf
 from kosmos.errors import ConfigError, DataError, EmptySplit
-from kosmos.names import did_you_mean as nearest_name
 from kosmos.names import listed, unspaced
 
 
@@ -112,17 +113,15 @@ class Request:
             media_columns: modality to column, where the table's own types tell it.
         """
         columns = {**(media_columns or {}), **self.columns}
-        roles = (*self.known, *ROLES, GROUP, REFERENCES, WEIGHT)
-        for role, column in columns.items():
-            if role not in roles:
-                turned = f"the role comes first: {column}: {role}" if column in roles else nearest_name(role, roles)
-                there = f"there are: {listed(sorted(roles), at_most=len(roles))}"  # none of them stands anywhere else
-                raise ConfigError(f"columns.{role}: no modality and no role; {turned or there}")
-        if self.asked or self.choices:
+        check_roles(columns, self.known, choices=self.choices)
+        suffixes, timed = folders.suffix_table(self.specs, self.modalities, ()), self.timed
+        if self.choices:
+            own, others = ChoiceColumns.of(columns)
+            return ChoiceLayout(self.known, others, suffixes=suffixes, timed=timed, own=own)
+        if self.asked:
             columns.pop(WEIGHT, None)  # of what is learned, which such rows need not say
         if self.chosen is not None:
             columns[CHOSEN] = self.chosen.column
-        timed, suffixes = self.timed, folders.suffix_table(self.specs, self.modalities, ())
         if self.template is not None:
             return parse_template(self.template, self.known, columns, timed, suffixes)
         if ANSWERS in columns and (other := next((role for role in ASKS.values() if role in columns), None)):
@@ -130,8 +129,6 @@ class Request:
                 f"columns.{other}: columns.answers says what is learned, too; name one of them, and as references what "
                 "else is right"
             )
-        if self.choices:
-            return ChoiceLayout(self.known, columns, suffixes=suffixes, timed=timed)
         last = self.options.learn == "last"
         return DefaultLayout(self.known, columns, suffixes=suffixes, asked=self.asked, timed=timed, learn_last=last)
 

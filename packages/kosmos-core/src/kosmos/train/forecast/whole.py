@@ -13,7 +13,8 @@ from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.figures import Figures, look_at_all
 from kosmos.plugins import Registry
-from kosmos.run_sources import open_both, open_own_choices
+from kosmos.run_choices import open_own_choices
+from kosmos.run_sources import open_both
 from kosmos.runtime.dealing import num_groups
 from kosmos.runtime.devices import pick_precision
 from kosmos.runtime.parallel import Parallel

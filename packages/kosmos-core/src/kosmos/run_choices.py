@@ -1,0 +1,104 @@
+"""The questions of a run that offer several answers: those that it is asked, and those that somebody names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from kosmos.config import RowsConfig, RunConfig
+from kosmos.data.choices import ChoiceSource
+from kosmos.data.document import Source
+from kosmos.data.sources.opening import open_parts
+from kosmos.data.sources.source import RowSource
+from kosmos.errors import ConfigError, DataError
+from kosmos.given import MADE_BY, check_is
+from kosmos.mistakes import explain
+from kosmos.plugins import Registry
+from kosmos.run_sources import chats_among, distinct, naming, to_score
+
+CHOICES = "evaluate.choices"
+NAME_CHOICES = "give it another name (evaluate.choices.N.name=...)"
+
+
+def open_choices(
+    config: RunConfig,
+    registry: Registry,
+    paths: Sequence[str | Path | Mapping[str, Any] | RowsConfig],
+    *,
+    encode: Callable[[str], Sequence[int]],
+    root: Path | None = None,
+    chat: bool | None = None,
+    max_rows: int = 1_000_000,
+) -> list[ChoiceSource]:
+    """Questions that offer several answers, of files of rows: of each the part it states as held out, or all of it.
+
+    Args:
+        paths: a path each, or a mapping such as ``{"path": "asked.jsonl", "columns": {"answer": "truth"}}``, with the
+            fields of ``evaluate.choices``.
+        encode: of the model's tokenizer, ``composition.tokenizer.encode``.
+        root: folder of the media that rows name, where an entry names none; None is that of each file.
+        chat: whether a question that is no chat is asked as one; None asks so where the run learned from a file of
+            chats.
+        max_rows: most questions of each.
+
+    Raises: as ``open_sources``, and ConfigError where ``paths`` are no list of such.
+    """
+    check_is("config", config, RunConfig, MADE_BY)
+    chat = chats_among(config.data.sources) is not None if chat is None else chat
+    if not isinstance(paths, Sequence) or isinstance(paths, str | bytes):
+        raise ConfigError(f"paths: expected a list of paths, got {paths!r:.100}")
+    entries = [entry_of("paths", one) for one in paths]
+    entries = [entry if entry.root else entry.model_copy(update={"root": root}) for entry in entries]
+    sources = [ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode) for entry in entries]
+    return distinct(sources, "--choices", "score them one after the other")
+
+
+def entry_of(where: str, given: Any) -> RowsConfig:
+    """What names a file of questions, as an entry of ``evaluate.choices``. Raises ConfigError where it is none."""
+    if isinstance(given, RowsConfig):
+        return given
+    if not isinstance(given, str | PathLike | Mapping):
+        raise ConfigError(f"{where}: expected a list of paths, got {given!r:.100}")
+    try:
+        one = given if isinstance(given, Mapping) else str(given)
+        [entry] = RunConfig.model_validate({"evaluate": {"choices": [one]}}).evaluate.choices
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {explain(error).replace(f'{CHOICES}.0.', '')}") from error
+    return entry
+
+
+def open_own_choices(
+    config: RunConfig,
+    registry: Registry,
+    held_out: Sequence[Source],
+    *,
+    encode: Callable[[str], Sequence[int]],
+    max_rows: int,
+) -> list[ChoiceSource]:
+    """``evaluate.choices`` of a run, whose names are none of those of what is held out.
+
+    Raises: as ``open_choices``.
+    """
+    chat, sources = chats_among(config.data.sources) is not None, list[ChoiceSource]()
+    for number, entry in enumerate(config.evaluate.choices):
+        with naming(number, 2, CHOICES):
+            sources.append(ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode))
+    if taken := {source.name for source in held_out} & {source.name for source in sources}:
+        raise ConfigError(f"{CHOICES}: what is held out has a source {min(taken)!r} too; {NAME_CHOICES}")
+    return distinct(sources, CHOICES, NAME_CHOICES)
+
+
+def _rows(config: RunConfig, registry: Registry, entry: RowsConfig) -> RowSource:
+    """The rows of questions: those that the data state as held out, or all. Raises DataError where it has none."""
+    parts = open_parts(
+        entry.path, registry=registry, modalities=list(config.modalities), name=entry.name, columns=entry.columns,
+        root=entry.root, asked=True, choices=True,
+    )  # fmt: skip
+    source = to_score(parts)
+    if not isinstance(source, RowSource):
+        raise DataError(f"data {entry.path!r}: a registered dataset has no rows with choices; name a file or a folder")
+    return source
