@@ -322,6 +322,18 @@ def test_columns_are_named_with_the_file(run: Path, capsys, tmp_path: Path) -> N
     assert "evaluate.choices.0: columns.qestion: no modality and no role; did you mean question?" in said
 
 
+def test_questions_that_are_asked_without_what_they_are_about_are_told(run: Path, capsys) -> None:
+    row = {"imageID": "17", "question": "Which?", "options": ["red", "blue"], "answer": "A"}
+    (run.parent / "blind.jsonl").write_text('{"imageID": 17, "text": "red"}\n')
+    status, _, err = asked(run, capsys, [row], "--data", str(run.parent / "blind.jsonl"))
+    assert status == 0
+    first, second = (line for line in err.splitlines() if "imageID may name" in line)
+    assert first.startswith("warning: blind: no document holds") and first.endswith("--data FILE names them")
+    assert second.startswith("warning: some: no question holds a medium") and second.endswith("{answer: truth}}'")
+    status, _, err = asked(run, capsys, [{**row, "imageID": None}])
+    assert (status, err) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [

@@ -80,6 +80,8 @@ def opened_choices(
         ConfigError: two of them have one name.
         DataError: one cannot be opened.
     """
+    from kosmos.data.sources.blind import blind_of
+    from kosmos.data.sources.remarks import remarks_of
     from kosmos.run_choices import open_choices, open_own_choices
 
     config, registry = run.composition.config, run.composition.registry
@@ -90,8 +92,11 @@ def opened_choices(
             sources = open_choices(config, registry, entries, root=folder, max_rows=max_documents, encode=encode)
     else:
         sources = open_own_choices(config, registry, (), encode=encode, max_rows=max_documents)
-    for line in (line for source in sources for line in passed_over(source.source, list(config.modalities))):
-        say(line, file=sys.stderr)
+    for source in sources:
+        for line in passed_over(source.source, list(config.modalities)):
+            say(line, file=sys.stderr)
+        for line in (*remarks_of(source.source), *blind_of(source, config.modalities, _SAY if entries else "")):
+            say(f"warning: {line}", file=sys.stderr)
     return sources
 
 

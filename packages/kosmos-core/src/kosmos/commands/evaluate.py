@@ -309,13 +309,16 @@ def _held_out(run: SavedRun) -> list[Source]:
 
 
 def _named(run: SavedRun, data: Sequence[str], root: str | None) -> list[Source]:
+    from kosmos.data.sources.blind import blind_of
     from kosmos.data.sources.remarks import remarks_of
     from kosmos.run_sources import open_named
 
     composition = run.composition
     folder = Path(root) if root else None
     sources = open_named(composition.config, composition.registry, data, _warn, root=folder)
-    for line in (*chain.from_iterable(map(remarks_of, sources)), *unspaced(run, sources)):
+    how = "'evaluate.sources=[{path: FILE, columns: ...}]' --data FILE names them"
+    blind = (line for source in sources for line in blind_of(source, composition.config.modalities, how))
+    for line in (*chain.from_iterable(map(remarks_of, sources)), *blind, *unspaced(run, sources)):
         _warn(line)
     return sources
 

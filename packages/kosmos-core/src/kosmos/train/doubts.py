@@ -20,6 +20,7 @@ from kosmos.data.foreign import called, first_line
 from kosmos.data.plan import Planner
 from kosmos.data.processor import Processor
 from kosmos.data.shown import scored_only
+from kosmos.data.sources.blind import blind_of
 from kosmos.data.sources.not_read import warnings_of
 from kosmos.data.sources.remarks import remarks_of
 from kosmos.data.sources.splits import split_of
@@ -64,7 +65,7 @@ def doubts(
         streams: its streams by their names.
         processors: those of its modalities by their names.
         tokenizer: its own.
-        scored: what it holds out, and scores beside that.
+        scored: what it holds out, and scores beside that, questions too.
     """
     for name, processor in processors.items():
         yield from (f"modalities.{name}: {hint}" for hint in _hints(processor))
@@ -98,6 +99,8 @@ def doubts(
             yield from _short_pieces(config, source, tokenizer)
         for source in (*sources, *scored_only(sources, scored)):
             yield from remarks_of(source)
+        for source in scored_only(sources, scored):
+            yield from blind_of(source, config.modalities)
     yield from _held_nowhere(config, [getattr(source, "modalities", None) for source in sources])
 
 

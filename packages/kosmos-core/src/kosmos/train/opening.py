@@ -69,6 +69,11 @@ class Opened:
     repeats: str | None = None
     """A warning where they come to many more."""
 
+    @property
+    def scored(self) -> list[Source]:
+        """What it holds out, and the questions beside that."""
+        return [*self.held_out, *self.choices]
+
 
 def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Composition:
     """Model, tokenizer and planner of a run as it begins, to look at what it is made of and what it would see.

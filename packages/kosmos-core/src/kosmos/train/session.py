@@ -166,7 +166,7 @@ class Session:
         self.reporter.start(RunStart(made, run.sources, run.held_out, *where, shared, self.in_epochs))
         # By one rank for all: to read and compare two large vocabularies takes seconds of a core.
         doubtful = self.parallel.main_only(lambda: [*doubts(
-            self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer, scored=run.held_out,
+            self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer, scored=run.scored,
             backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
         )])  # fmt: skip
         if run.counted:

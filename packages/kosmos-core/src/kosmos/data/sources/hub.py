@@ -72,6 +72,12 @@ class HubTable:
             table = one[index]
         return read_row(table, 0, self.features)
 
+    def every_column(self, index: int) -> list[str]:
+        """The columns of a row, used or not."""
+        del index  # all have the same
+        names: list[str] = self._every.column_names
+        return names
+
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         plain = plain_columns(self.dataset.features.arrow_schema)
         check_group(layout.columns, self.columns, plain)

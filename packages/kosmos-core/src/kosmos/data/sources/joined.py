@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
-from kosmos.data.sources.source import Extent, RowBlocks, Table, row_with
+from kosmos.data.sources.source import Extent, RowBlocks, Table, columns_of, row_with
 from kosmos.data.sources.splits import LIST, Split
 from kosmos.errors import SampleError
 
@@ -63,6 +63,11 @@ class JoinedTable:
         """A row with the column that a path leads into, used or not. Raises SampleError where it has none."""
         table, place = self._place(index)
         return row_with(table, place, path)
+
+    def every_column(self, index: int) -> Collection[str]:
+        """The columns of a row, used or not. Raises SampleError where it cannot be read."""
+        table, place = self._place(index)
+        return columns_of(table, place)
 
     def origin(self, index: int) -> str:
         table, place = self._place(index)
@@ -116,6 +121,10 @@ class Rooted:
     def row_with(self, index: int, path: str) -> Row:
         """As of ``JoinedTable``."""
         return row_with(self.table, index, path)
+
+    def every_column(self, index: int) -> Collection[str]:
+        """As of ``JoinedTable``."""
+        return columns_of(self.table, index)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         return self.table.scan(layout)

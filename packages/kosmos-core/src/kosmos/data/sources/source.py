@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -95,6 +95,14 @@ def row_with(table: Table, index: int, path: str) -> Row:
     wider = getattr(table, "row_with", None)
     row: Row = table.row(index) if wider is None else wider(index, path)
     return row
+
+
+def columns_of(table: Table, index: int) -> Collection[str]:
+    """The columns of a row, used or not. A table that reads no more columns than are used has a method
+    ``every_column``. Raises SampleError where the row cannot be read."""
+    every = getattr(table, "every_column", None)
+    columns: Collection[str] = table.row(index).keys() if every is None else every(index)
+    return columns
 
 
 @dataclass(eq=False)
