@@ -42,7 +42,8 @@ _OFFERED = (f"{one}{between}{n}" for one in ("option", "choice") for between in 
 BELONG = frozenset((
     *"text context contexts passage passages article support story document documents paragraph background".split(),
     *"hint lecture content dialogue dialog conversation instruction query prompt problem table".split(),
-    *("choices", "options", "endings", *LETTERS[:2], *_OFFERED),
+    *("choices", "options", "endings", "candidates", *_OFFERED),
+    *(name for series in SERIES for name in series[:2]),
 ))  # fmt: skip
 """Columns beside which ``question`` is no form: it is not all that is asked, and nobody has said what else is."""
 TELL = frozenset("gold answer_index answer_idx answerKey answer_key label target correct correct_answer".split())
