@@ -48,7 +48,7 @@ def test_a_command_of_the_pages_parses(
     page = ROOT / where.partition(":")[0]
     for block in blocks("yaml", "file: ", page) if page.suffix == ".md" else ():  # that the page has told to write
         Path(block.marker.removeprefix("file: ")).write_text(block.text, encoding="utf-8")
-    for file in re.findall(r"\b[\w-]+\.(?:png|flac|csv|fen)\b", line):
+    for file in re.findall(r"\b[\w-]+\.(?:png|flac|mp4|csv|fen)\b", line):
         Path(file).touch()
     assert set(_take_plugins(arguments) or ()) <= {plugin.name for plugin in registry.plugins}
     PARSERS.get(name, partial(parse_other, name))(arguments, registry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from PIL import Image
 
 from kosmos import CheckpointError, make_run
+from kosmos.cli import main
 from kosmos.compose import Composition, compose
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, to_tensors
 from kosmos.data.decoding import decode_cells
@@ -114,6 +116,33 @@ def test_a_run_goes_on_exactly_with_its_tiles_and_not_with_others(registry, data
     assert [row["step"] for row in rows[1]] == [1, 2, 3, 4]
     assert [row["loss"] for row in rows[1]] == [row["loss"] for row in rows[0]]
     assert (whole / "quarantine.jsonl").read_text() == ""
+
+
+def test_a_trained_run_is_scored_with_other_tiles_and_says_so(registry, data, tmp_path, capsys, monkeypatch) -> None:
+    run = str(tmp_path / "run")
+    train_model(make_run(RUN, data, {"output": run, "train": {"steps": 1}}), registry=registry)
+    shutil.copy(tmp_path / "rows.jsonl", tmp_path / "others.jsonl")
+    losses, scored = [], ["eval", run, "--data", str(tmp_path / "others.jsonl"), "--workers", "0", "--json"]
+    one = "modalities.image.processor.max_tiles=1"
+    told = "modalities.image.processor.max_tiles: 8 in the run, 1 here: the model is shown something else than it was "
+    for more in ([], [one], ["modalities.image.processor.max_tiles=8"]):
+        capsys.readouterr()
+        assert main([*scored, *more]) == 0
+        said = capsys.readouterr()
+        losses.append(json.loads(said.out)["overall"]["loss"])
+        assert (f"warning: {told}trained on" in said.err.splitlines()) == (
+            more == ["modalities.image.processor.max_tiles=1"]
+        )
+    assert losses[0] == losses[2] != losses[1]
+    assert main([*scored, "modalities.image.processor.size_px=16"]) == 2
+    assert "modalities.image.processor: size_px 16 x 16: the encoder takes 32 x 32 px" in capsys.readouterr().err
+    few = ["generate", run, "--image", str(tmp_path / "1.png"), "--max-new-tokens", "1"]
+    assert main([*few, one]) == 0
+    assert told in capsys.readouterr().err
+    chat = ["chat", run, "--max-new-tokens", "1", one]
+    monkeypatch.setattr("sys.stdin", io.StringIO("/exit\n"))
+    assert main(chat) == 0
+    assert told in capsys.readouterr().err
 
 
 def test_a_picture_with_more_tiles_than_a_row_holds_is_left_out_and_named(registry, data, tmp_path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
-from kosmos import ConfigError, load_run, train_model
+from kosmos import CheckpointError, ConfigError, load_run, resume_run, train_model
 from kosmos.cli import main
+from kosmos.commands.unfinished import made_by
+from kosmos.train.laid_over import laid_over
+from kosmos.train.output import RunFolder
 from support.runs import small_run, ticks_registry
 
 
@@ -134,3 +138,40 @@ def test_the_options_of_parts_and_other_sources_are_compared_too(tmp_path: Path)
         layer = {"streams": {"ticks": {over: True if over == "freeze" else {"name": "mlp", "factor": 2}}}}
         with pytest.raises(ConfigError, match=said):
             load_run(tmp_path / "run", overrides=layer, registry=ticks_registry())
+
+
+def shown(**options: object) -> dict[str, object]:
+    return {"modalities": {"ticks": {"processor": options}}}
+
+
+def test_media_may_be_shown_otherwise_than_in_training_which_is_told(tmp_path: Path) -> None:
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
+    line = (
+        "modalities.ticks.processor.lie: 0 in the run, 1 here: the model is shown something else than it was trained on"
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(line)}$"):
+        other = load_run(tmp_path / "run", overrides=shown(lie=1), registry=registry)
+    assert other.composition.processors["ticks"].lie == 1 and other.warnings() == [line]  # type: ignore[attr-defined]
+    same = load_run(tmp_path / "run", overrides=shown(lie=0), registry=registry)  # as it is where nothing is said
+    assert same.warnings() == []
+    by = [made_by(run, [], [], {}) for run in (other, load_run(tmp_path / "run", registry=registry))]
+    assert by[0] != by[1]  # answers go on with the same alone
+
+    with pytest.raises(
+        ConfigError, match=r"^modalities\.ticks\.processor: its cells would be \(2,\) float32, and the run's"
+    ):
+        load_run(tmp_path / "run", overrides=shown(cell_shape=[2]), registry=registry)
+    with pytest.raises(ConfigError, match=r"modalities\.ticks\.processor\.lye: unknown field"):
+        load_run(tmp_path / "run", overrides=shown(lye=2), registry=registry)
+    with pytest.raises(ConfigError, match=r"^modalities\.other: null in the run"):
+        load_run(tmp_path / "run", overrides={"modalities": {"other": {}}}, registry=registry)
+    with pytest.raises(ConfigError, match=r"0 in the run, 1 here: the model is shown something else; leave it out$"):
+        laid_over(RunFolder.open(tmp_path / "run"), shown(lie=1), registry)  # of what it was trained on
+
+
+def test_a_run_goes_on_with_what_it_was_shown(tmp_path: Path) -> None:
+    registry = ticks_registry()
+    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=registry)
+    with pytest.raises(CheckpointError, match="what the model is shown would be another"):
+        resume_run(tmp_path / "run", {**shown(lie=1), "train": {"steps": 2}}, registry=registry)

@@ -119,7 +119,8 @@ def evaluate(
     """Score a trained run: kosmos eval OUTPUT [--data PATH]... [FIELD.PATH=VALUE]...
 
     Loss, perplexity, bits per byte and exact match of the answers, by modality and source. FIELD.PATH=VALUE says where
-    what the run file names is now, or where to compute, such as data.sources.0.path=data/moved or train.device=cpu.
+    what the run file names is now, how media are shown, or where to compute, such as data.sources.0.path=data/moved or
+    train.device=cpu.
     """
     with said_once():
         fields = _fields(output, context.args)

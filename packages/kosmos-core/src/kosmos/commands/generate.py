@@ -113,8 +113,8 @@ def generate(
 
     Media (--MODALITY FILE) and prompts (--prompt TEXT, or - for standard input) are read in the order given. With
     --chat they are the turn of a user, laid out with the marks of turns as in training on messages. With --data each
-    document of a file or folder is continued. FIELD.PATH=VALUE says where what the run file names is now, or where to
-    compute, such as train.device=cpu.
+    document of a file or folder is continued. FIELD.PATH=VALUE says where what the run file names is now, how media
+    are shown, or where to compute, such as train.device=cpu.
     """
     from kosmos.generate import check_sampling
 

@@ -46,7 +46,7 @@ def show_taken(run: str | None, steps: str, overrides: Mapping[str, Any], *, as_
     if last > (taken := last_step(folder)):
         raise ConfigError(f"--of-steps {steps}: {path} has taken {taken:,} steps")
     with aside(), progress("finding the documents") as moved:
-        config, registry = laid_over(folder, overrides)
+        config, registry, *_ = laid_over(folder, overrides)
         composition = compose(config, registry, tokenizer_folder=folder.tokenizer, draw=False)
         sources, _ = open_both(config, registry)
         found = steps_taken(folder, make_feed(composition, sources), first, last, moved=moved)

@@ -44,6 +44,7 @@ from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.gone import check_checkpoints
 from kosmos.train.laid_over import laid_over
 from kosmos.train.measure import ALL, Measure, measured
+from kosmos.train.other_processors import check_cells
 from kosmos.train.output import RunFolder
 
 
@@ -68,11 +69,14 @@ class SavedRun:
     """By source, what told them from others, where that is known."""
     folder: Path = Path()
     """Of the run."""
+    shown_otherwise: tuple[str, ...] = ()
+    """Options of processors that are not those that it was trained with, a line each."""
 
     def warnings(self) -> list[str]:
         """What a user should know before relying on it, a line each."""
         damaged = [f"passed over a damaged checkpoint: {name}" for name in self.skipped]
-        return damaged + [f"{line}; the run was trained with other code" for line in self.changed]
+        changed = [f"{line}; the run was trained with other code" for line in self.changed]
+        return [*damaged, *changed, *self.shown_otherwise]
 
     def other_data(self, sources: Sequence[Source]) -> list[str]:
         """What a user should know of the run's data before relying on scores of what it held out, a line each.
@@ -108,7 +112,8 @@ def load_run(
 ) -> SavedRun:
     """The model of the run in ``output``, in evaluation mode. All weights want gradients, frozen ones too.
 
-    What ``SavedRun.warnings`` says is warned of: damaged checkpoints, and plugins that are not those of the run.
+    What ``SavedRun.warnings`` says is warned of: damaged checkpoints, plugins that are not those of the run, and
+    options of processors (``overrides``) that are not.
 
     Args:
         output: the run's folder, or that of one of its checkpoints.
@@ -144,7 +149,9 @@ def opened_run(
     check_registry(registry)
     collector.imported()
     folder, loaded = open_checkpoint(path_of("output", output, A_RUN), step, overrides or {})
-    config, plugins = laid_over(folder, overrides or {}, registry, chosen_by_best=step == "best")
+    best = step == "best"
+    laid = laid_over(folder, overrides or {}, registry, chosen_by_best=best, may_be_shown=True)
+    config, plugins = laid.config, laid.plugins
     changed = check_lock(folder.path, plugins, accept=True)
     hold_threads()
     states_device = "device" in (overrides or {}).get("train", {})
@@ -152,6 +159,7 @@ def opened_run(
     where = pick_device(config.train.device if device == "auto" and states_device else device, own)
     try:
         composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
+        check_cells(composition, laid.processors)
         materialize(composition.model, where, draw=False)
         composition.model.to(where).eval()
         load_model(composition.model, loaded.tensors, alone=True)
@@ -172,7 +180,8 @@ def opened_run(
         fingerprints = {source["name"]: source["fingerprint"] for source in opened if "fingerprint" in source}
     found, manifest = loaded.state["step"], digest(loaded.folder / MANIFEST)
     skipped, code = loaded.skipped, tuple(changed)
-    return SavedRun(composition, found, where, dtype, skipped, code, documents, manifest, fingerprints, folder.path)
+    told = (documents, manifest, fingerprints, folder.path, laid.told)
+    return SavedRun(composition, found, where, dtype, skipped, code, *told)
 
 
 def config_of(folder: RunFolder, *over: Mapping[str, Any]) -> RunConfig:
