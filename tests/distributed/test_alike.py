@@ -89,6 +89,11 @@ def shards(home: Path) -> list[Told]:
     return [(*told, f"data.sources=[{{path: '{home / node}', name: texts}}]") for node in ("one", "other")]
 
 
+def absent(home: Path) -> list[Told]:
+    told = ("--output", home / "run", *RUN)
+    return [(*told, texts(home / "data", 60)), (*told, f"data.sources=[{{path: '{home / 'gone.jsonl'}'}}]")]
+
+
 def resumed_by_one(home: Path) -> list[Told]:
     told = ("--output", home / "run", *RUN, texts(home / "data", 60))
     assert main(["train", *map(str, told)]) == 0
@@ -100,7 +105,7 @@ def in_turn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[P
     """Cases that two ranks take in turn, by their names: a folder of each, and how the ranks ended."""
     home = tmp_path_factory.mktemp("cases")
     cases = {name: setting(home / name, field) for name, (field, _) in list(SETTINGS.items())[1:]}
-    cases |= {made.__name__: made(home / made.__name__) for made in (tokenizers, data, shards, resumed_by_one)}
+    cases |= {made.__name__: made(home / made.__name__) for made in (tokenizers, data, shards, absent, resumed_by_one)}
     ends = train_in_turn(home, cases, own_folders=True)
     return lambda name: (home / name, ends[name])
 
@@ -152,6 +157,14 @@ def test_ranks_whose_data_are_as_many_but_others_do_not_train(
     home, ((first, said), (other, silent)) = in_turn("shards")
     assert (first, other) == (3, 3), said + silent
     assert "error[data]: data.sources.0.fingerprint: rank 0 has " in said and "error" not in silent
+    assert not (home / "run").exists()
+
+
+def test_a_node_that_lacks_the_data_is_named(in_turn: Callable[[str], tuple[Path, list[End]]]) -> None:
+    home, ((first, silent), (other, said)) = in_turn("absent")
+    assert (first, other) == (3, 3), said + silent
+    assert re.search(rf"gone.jsonl.* \(rank 1 alone, on {socket.gethostname()}\)$", said, re.MULTILINE)
+    assert "error" not in silent
     assert not (home / "run").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -82,6 +83,40 @@ def test_a_rank_that_fails_gives_its_status_and_ends_the_others() -> None:
     status, said = run.end()
     assert status == 3, said
     assert run.processes() == []
+
+
+def test_a_rank_that_was_killed_is_named_with_its_machine() -> None:
+    status, said = node("bash", "-c", "if [ $RANK = 1 ]; then kill -9 $BASHPID; fi; exec sleep 60").end()
+    assert status == 137, said
+    assert f"error[training]: rank 1 on {socket.gethostname()} was killed (SIGKILL): memory may have run out" in said
+
+
+WAITS = """
+import subprocess, sys, time
+from kosmos.launch import unseen
+unseen.LOOKS_S, unseen.LEFT_S = 0.05, 0.3
+ranks = [subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({wait}); raise SystemExit({status})"])
+         for wait, status in ((0.3, 5), (3, 0))]
+unseen.end_where_unseen()
+time.sleep(60)  # as an agent that waits for another node: it asks none of its ranks
+"""
+
+
+def test_a_launcher_that_sees_none_of_its_ranks_end_ends_with_their_status() -> None:
+    run = Started(program=[sys.executable, "-c", WAITS])
+    status, said = run.end(at_most_s=30)
+    assert status == 5, said
+    assert "error[training]: the launcher of this node waits for a node that does not answer" in said
+
+
+def test_nodes_that_do_not_meet_are_told_in_one_line() -> None:
+    options = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    options += ["--rdzv-conf=is_host=true,join_timeout=1,last_call_timeout=1", "--no-python", "true"]
+    status, said = Started(program=[sys.executable, "-m", "kosmos.launch.node", *options]).end(at_most_s=60)
+    assert status == 4, said
+    (line,) = (line for line in said.splitlines() if line.startswith("error"))
+    assert line.startswith(f"error[training]: on {socket.gethostname()}: the nodes have not met, or the one at which")
+    assert "Traceback" not in said
 
 
 def test_ranks_that_end_well_end_the_node_well() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -45,6 +47,30 @@ def watches(store, count, hang_s=1000.0):
 def beat(made):
     """Each looks once; what each sees of the others."""
     return [watch._exchange() for watch in made]
+
+
+def test_a_rank_whose_store_does_not_answer_ends_by_its_own_clock(monkeypatch):
+    class Frozen:
+        def check(self, keys):
+            threading.Event().wait()  # as of a process that is stopped
+
+    monkeypatch.setattr(watching, "BEAT_S", 0.02)
+    stopped, was = [], threading.Event()
+    watch = Watch(
+        replace(Parallel(), rank=1, world_size=2), hang_s=0.3, store=Frozen(),
+        stop=lambda found: (stopped.append(found), was.set()),
+    )  # fmt: skip
+    watch.at("forward", step=7)
+    watch.start()
+    for _ in range(10):  # whoever moves is not ended
+        time.sleep(0.05)
+        watch.moved()
+    assert not stopped
+    assert was.wait(20)
+    (found,) = stopped
+    assert "the node of rank 0" in str(found) and "does not answer, and rank 1 on" in str(found)
+    assert "is in forward of step 7" in str(found)
+    watch.ended.set()
 
 
 def test_each_rank_sees_all(store):

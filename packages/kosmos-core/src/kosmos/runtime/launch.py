@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         if handed_on and {failure.exitcode for failure in failed.failures.values()} == {-handed_on[0]}:
             name = signal.Signals(handed_on[0]).name
             raise Interrupted(f"stopped ({name}) before it began, or as it ended: what was saved stays") from failed
-        for rank, failure in sorted(failed.failures.items()):
-            if failure.exitcode in (-signal.SIGKILL, -signal.SIGBUS):
-                name = signal.Signals(-failure.exitcode).name
-                line = f"rank {rank} was killed ({name}): memory may have run out, or somebody has ended it"
-                print(TrainingError(line).line(), file=sys.stderr, flush=True)
+        tell_killed({rank: failure.exitcode for rank, failure in failed.failures.items()})
         return exit_status(failure.exitcode for failure in failed.failures.values())
     except KeyboardInterrupt:
         if not handed_on:
@@ -96,6 +92,20 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     finally:
         del os.environ[_NPROC]
     return 0
+
+
+def tell_killed(statuses: Mapping[int, int], where: str = "") -> None:
+    """Name the ranks that were killed, which cannot say so themselves.
+
+    Args:
+        statuses: by rank; negative is the signal that ended it.
+        where: what stands behind the rank.
+    """
+    for rank, status in sorted(statuses.items()):
+        if status in (-signal.SIGKILL, -signal.SIGBUS):
+            name = signal.Signals(-status).name
+            line = f"rank {rank}{where} was killed ({name}): memory may have run out, or somebody has ended it"
+            print(TrainingError(line).line(), file=sys.stderr, flush=True)
 
 
 def run_kosmos(*arguments: str) -> list[str]:

@@ -6,6 +6,7 @@ import atexit
 import copy
 import gc
 import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -140,8 +141,11 @@ class Parallel:
                 )
         return values[:: self.sharing]
 
-    def agreed(self, act: Callable[[], T]) -> list[T]:
+    def agreed(self, act: Callable[[], T], *, named: bool = True) -> list[T]:
         """What ``act`` gives on every rank, in their order. ``act`` tells other ranks nothing itself.
+
+        Args:
+            named: whether an error that not all ranks of several machines have says which rank has it.
 
         Raises:
             KosmosError: it failed on some rank; all ranks raise the error of the first of them, who prints it.
@@ -159,17 +163,19 @@ class Parallel:
         except Exception as failure:
             error = TrainingError(f"rank {self.rank}: {cause(failure)}")
             error.__cause__ = failure
-        everyone = self.gather((mine, None if error is None else plain_error(error)))
-        first = next((rank for rank, (_, failed) in enumerate(everyone) if failed is not None), None)
+        everyone = self.gather((mine, None if error is None else plain_error(error), socket.gethostname()))
+        first = next((rank for rank, (_, failed, _) in enumerate(everyone) if failed is not None), None)
         if first is None:
-            return [value for value, _ in everyone]
+            return [value for value, _, _ in everyone]
         raised: KosmosError = error if first == self.rank and error is not None else everyone[first][1]
+        if named and self.world_size > self.local_world_size and any(failed is None for _, failed, _ in everyone):
+            raised.args = (f"{raised} (rank {first} alone, on {everyone[first][2]})",)
         raised.agreed = True
         raise raised
 
     def main_only(self, act: Callable[[], T]) -> T:
         """What ``act`` gives on the first rank, which alone does it; every rank gets it, or its error."""
-        done: list[Any] = self.agreed(lambda: act() if self.is_main else None)
+        done: list[Any] = self.agreed(lambda: act() if self.is_main else None, named=False)
         result: T = done[0]
         return result
 

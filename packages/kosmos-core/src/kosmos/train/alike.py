@@ -99,7 +99,7 @@ def check_same_folder(folder: Path, parallel: Parallel, *, hang_s: float) -> Non
     word = folder / f"{WORD}{parallel.main_only(lambda: uuid.uuid4().hex)}"
     try:
         parallel.main_only(lambda: _leave(word))
-        parallel.agreed(lambda: _look_for(word, parallel.rank, min(SEEN_S, hang_s / 2)))
+        parallel.agreed(lambda: _look_for(word, parallel.rank, min(SEEN_S, hang_s / 2)), named=False)
     finally:
         if parallel.is_main:
             with suppress(OSError):  # what went wrong is told already

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -92,13 +93,18 @@ class Watch:
         self.main = threading.get_ident()
         self.beat = 0
         self.seen: dict[tuple[int, str], tuple[int, float]] = {}
+        self.answered = time.monotonic()
+        """When the store was asked last and has answered."""
         self.ended = threading.Event()
         self.go_on = ""
         """What goes on with the run, where something was begun that can be gone on with."""
         self.thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
+        self.answered = time.monotonic()
         self.thread.start()
+        if self.store is not None:
+            threading.Thread(target=self._mind, name="store", daemon=True).start()
 
     def close(self) -> None:
         self.ended.set()
@@ -144,6 +150,7 @@ class Watch:
                 everyone = self._exchange()
             except Exception:  # the store went with another rank, whose end is not ours to report
                 return
+            self.answered = time.monotonic()
             if status is not None and not self.ended.wait(GRACE_S):
                 os._exit(status)  # the main thread waits for a rank that is gone
             found = self._hanging(everyone) if everyone is not None else None
@@ -151,6 +158,28 @@ class Watch:
                 self.tell(found.exit_status)
                 self.stop(found)
                 return
+
+    def _mind(self) -> None:
+        """End this rank by what it knows itself, where the store does not answer: it is served by a node that may be
+        frozen or cut off, and whoever asks it then waits for ever."""
+        while not self.ended.wait(BEAT_S):
+            still = self._unchanged_s((self.parallel.rank, "own"), self.progress.count)
+            silent = time.monotonic() - self.answered
+            if min(still, silent) <= self.hang_s:
+                continue
+            if self.parallel.local_rank and self.ended.wait(GRACE_S):  # of a node one says it, and ends the others
+                return
+            self.stop(
+                RankHangs(
+                    f"no progress for {self.hang_s:g} s: the node of rank 0 ({_place()}) does not answer, and rank "
+                    f"{self.parallel.rank} on {socket.gethostname()} is in {self._own()}; all ranks of this node are "
+                    "stopped. Go on from the newest checkpoint, if there is one, without that node"
+                )
+            )
+            return
+
+    def _own(self) -> Progress:
+        return replace(self.progress, **_position(self.main))
 
     def tell(self, status: int) -> None:
         """Let the other ranks know that this one ends with an error, for which they may be waiting in an exchange."""
@@ -168,7 +197,7 @@ class Watch:
     def _exchange(self) -> dict[int, Progress] | None:
         """What every rank said last, or None where it is not yet time to ask."""
         self.beat += 1
-        mine = replace(self.progress, beat=self.beat, **_position(self.main))
+        mine = replace(self._own(), beat=self.beat)
         if self.store is None:
             return {0: mine}
         self.store.set(_key(self.parallel.rank), json.dumps(asdict(mine)))
@@ -221,6 +250,11 @@ def open_watch(parallel: Parallel, *, hang_s: float, clock: Goodput) -> Watch:
 
 
 _FAILED = "kosmos/failed"
+
+
+def _place() -> str:
+    """Where ranks meet, as their launcher says it."""
+    return f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
 
 
 def _word(said: bytes | None) -> Progress:
