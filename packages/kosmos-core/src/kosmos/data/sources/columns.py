@@ -10,6 +10,7 @@ from typing import Any
 
 from kosmos import names
 from kosmos.data.document import FileSpan
+from kosmos.data.sources.json_values import read_json_text
 from kosmos.data.sources.token_numbers import DECODE, are_token_numbers
 from kosmos.errors import ConfigError, DataError, SampleError
 
@@ -42,25 +43,38 @@ def parse_path(path: str) -> tuple[str | int, ...]:
 def look_up(row: Row, path: str) -> Any:
     """The value at a nested path; a column of exactly that name goes first.
 
+    A path leads into a text, too, that is JSON of an object or a list: ``ground_truth.gt_parse`` of Donut's rows.
+
     Raises:
         SampleError: the row has no such value.
     """
     if path in row:
         return row[path]
     value: Any = row
-    for step in parse_path(path):
+    for number, step in enumerate(parse_path(path)):
+        why = ""
+        if isinstance(value, str):
+            value, why = _within(value, path, number)
         if isinstance(step, str):
             if not isinstance(value, Mapping) or step not in value:
                 there = value if isinstance(value, Mapping) else ()
-                raise SampleError(f"no column {path!r}{did_you_mean(step, there)}")
+                raise SampleError(f"no column {path!r}{why}{did_you_mean(step, there)}")
             value = value[step]
         else:
-            if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-                raise SampleError(f"column {path!r}: [{step}] needs a list, got {kind_of(value)}")
+            if not isinstance(value, Sequence) or isinstance(value, bytes):
+                got = "a string" if why else kind_of(value)
+                raise SampleError(f"column {path!r}: [{step}] needs a list, got {got}{why}")
             if not -len(value) <= step < len(value):
                 raise SampleError(f"column {path!r}: [{step}] of a list of {len(value)}")
             value = value[step]
     return value
+
+
+def _within(text: str, path: str, number: int) -> tuple[Any, str]:
+    """What a text that stands before step ``number`` of a path says as JSON, and why it says nothing."""
+    value, why = read_json_text(text)
+    before = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in parse_path(path)[:number])
+    return value, f": {before[1:]} {why}" if why else ""
 
 
 def top_column(path: str, columns: Collection[str]) -> str:
