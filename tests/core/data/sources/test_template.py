@@ -103,7 +103,6 @@ def test_wrong_template_is_one_line(fill, template, cause):
         ("{answers.text[9]} x", r"\[9\] of a list of 2"),
         ("{question[0]} x", r"\[0\] needs a list, got a string"),
         ("{none} x", "none: expected text, got null"),
-        ("{objects} x", "objects: expected text, got an object"),
         ("[image:none] x", "none: holds no image"),
     ],
 )

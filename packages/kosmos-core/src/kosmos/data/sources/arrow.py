@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kosmos.data.foreign import first_line
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features
+from kosmos.data.sources.json_written import FilledRow
 from kosmos.data.sources.media import THERE
 from kosmos.errors import KosmosError, SampleError
 
@@ -38,7 +39,7 @@ def read_row(table: Any, index: int, features: Features) -> dict[str, Any]:
     Raises:
         SampleError: a value has no form in Python.
     """
-    one, row = table.slice(index, 1), {}
+    one, row = table.slice(index, 1), FilledRow()
     for name, column in zip(one.column_names, one.columns, strict=True):
         with reading(f"column {name!r}"):
             row[name] = column.to_pylist()[0]

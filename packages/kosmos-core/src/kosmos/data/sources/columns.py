@@ -73,8 +73,13 @@ def look_up(row: Row, path: str) -> Any:
 def _within(text: str, path: str, number: int) -> tuple[Any, str]:
     """What a text that stands before step ``number`` of a path says as JSON, and why it says nothing."""
     value, why = read_json_text(text)
-    before = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in parse_path(path)[:number])
-    return value, f": {before[1:]} {why}" if why else ""
+    return value, f": {beginning(path, number)} {why}" if why else ""
+
+
+def beginning(path: str, number: int) -> str:
+    """The first ``number`` steps of a path, as a path."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in parse_path(path)[:number])
+    return "".join(steps)[1:]
 
 
 def top_column(path: str, columns: Collection[str]) -> str:
@@ -134,8 +139,16 @@ def is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def text_value(value: Any, what: str) -> str:
-    """A value as text; numbers are written out, lists of plain values joined with ``, ``.
+BY_TEMPLATE = '; a template writes it as JSON ("{COLUMN}")'
+"""Advice for ``text_value``, of what is learned or asked."""
+
+
+def text_value(value: Any, what: str, advice: str = "") -> str:
+    """A value as text; numbers are written out as Python has them, lists of plain values joined with ``, ``.
+
+    Args:
+        what: its name in errors.
+        advice: what to do about an object or a list that is no text, for the end of the error.
 
     Raises:
         SampleError: null, NaN (as tables mark what is missing), bytes, nested, the tokens of another tokenizer, or with
@@ -151,7 +164,8 @@ def text_value(value: Any, what: str) -> str:
         if are_token_numbers(value, what):
             raise SampleError(f"{what}: these look like token numbers of another tokenizer, and {DECODE}")
         return checked_text(", ".join(map(str, value)), what)
-    raise SampleError(f"{what}: expected text, got {kind_of(value)}")
+    has_json = isinstance(value, Mapping | list | tuple) and bool(value)
+    raise SampleError(f"{what}: expected text, got {kind_of(value)}{advice if has_json else ''}")
 
 
 def _is_nan(value: Any) -> bool:

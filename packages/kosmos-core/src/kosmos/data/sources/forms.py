@@ -9,8 +9,8 @@
 | ``texts``: a list of ``user`` and ``assistant`` | The Cauldron, FineVision | a chat |
 | ``prompt``, ``completion`` | TRL | a text that goes on |
 
-``history`` of chats in columns holds earlier turns, each a list of two. ``input`` may be missing, and so may the last
-answer of a row that is asked.
+An answer that is an object becomes its JSON. ``history`` of chats in columns holds earlier turns, each a list of two.
+``input`` may be missing, and so may the last answer of a row that is asked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from kosmos.data.document import Text
-from kosmos.data.sources.columns import is_empty, kind_of, text_value
+from kosmos.data.sources.columns import BY_TEMPLATE, Row, is_empty, kind_of, text_value
+from kosmos.data.sources.json_written import json_of
 from kosmos.data.sources.right_answers import ANSWERS, learned_answer, names_answers, right_answers
 from kosmos.errors import SampleError
 
@@ -119,7 +120,13 @@ def form_of(answered: Callable[[str], bool], holds: Callable[[str], bool], colum
 
 
 def turns(
-    form: str, value: Callable[[str], Any], column: Callable[[str], str], answer: str = "", *, asked: bool = False
+    form: str,
+    value: Callable[[str], Any],
+    column: Callable[[str], str],
+    answer: str = "",
+    *,
+    asked: bool = False,
+    row: Row,
 ) -> list[Turn]:
     """A row's chat in the words of the OpenAI API.
 
@@ -129,6 +136,7 @@ def turns(
         value: what the row holds for a role, None where it has none.
         column: what errors call a role.
         asked: whether the last answer may be missing, and is empty then.
+        row: all of it.
 
     Raises:
         SampleError: a turn is no text, or an answer is empty.
@@ -136,11 +144,11 @@ def turns(
     if form == TEXTS:
         pairs = list(_pairs(value(TEXTS), column(TEXTS), asked=asked))
     else:
-        question = text_value(value(form), column(form))
+        question = text_value(value(form), column(form), BY_TEMPLATE)
         more = value("input")
         if more not in (None, ""):
-            question = "\n".join(part for part in (question, text_value(more, column("input"))) if part)
-        said = _answer(answer, value, column, asked=asked)
+            question = "\n".join(part for part in (question, text_value(more, column("input"), BY_TEMPLATE)) if part)
+        said = _answer(answer, value, column, asked=asked, row=row)
         pairs = [*_history(value("history"), column("history")), (question, said)]
     return [
         {"role": role, "content": content}
@@ -150,19 +158,43 @@ def turns(
 
 
 def going_on(
-    value: Callable[[str], Any], column: Callable[[str], str], answer: str, *, asked: bool = False
+    value: Callable[[str], Any], column: Callable[[str], str], answer: str, *, asked: bool = False, row: Row
 ) -> tuple[Text] | tuple[Text, Text]:
     """A prompt and what is learned to follow it, if anything does; arguments and errors as of ``turns``."""
-    prompt, said = Text(text_value(value(GOES_ON), column(GOES_ON))), _answer(answer, value, column, asked=asked)
+    prompt = Text(text_value(value(GOES_ON), column(GOES_ON), BY_TEMPLATE))
+    said = _answer(answer, value, column, asked=asked, row=row)
     return (prompt, Text(said, train=True)) if said else (prompt,)
 
 
-def _answer(role: str, value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool) -> str:
+def _answer(role: str, value: Callable[[str], Any], column: Callable[[str], str], *, asked: bool, row: Row) -> str:
     held, name = value(role), column(role)
     is_one_of_several = names_answers(name, {ANSWERS: column(ANSWERS)})
     if asked and (is_empty(held) or (is_one_of_several and not any(map(str.strip, right_answers(held, name))))):
         return ""
-    return _not_empty(learned_answer(held, name) if is_one_of_several else text_value(held, name), name)
+    if is_one_of_several:
+        return _not_empty(learned_answer(held, name), name)
+    if isinstance(held, Mapping) and held:
+        return json_of(row, name, _unmeant(held, name))
+    return _not_empty(text_value(held, name, BY_TEMPLATE), name)
+
+
+def _unmeant(held: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object in the place of an answer. Raises SampleError where it stands for something else than itself."""
+    keys = {key for key, value in held.items() if value is not None}
+    if (key := next((key for key in ("text", "answer") if isinstance(held.get(key), list | tuple)), None)) is not None:
+        raise SampleError(
+            f"{name}: an object whose {key} is a list: name it as answers, of which one is learned (columns: "
+            f"{{answers: {name}}})"
+        )
+    if (key := next((last for first, last in _TURNS if keys == {first, last}), None)) is not None:
+        raise SampleError(f"{name}: a turn of a chat; name its text ({name}.{key}), or write all turns as messages")
+    if keys and keys <= {"bytes", "path"}:
+        raise SampleError(f"{name}: expected text, got an object that holds a file")
+    return held
+
+
+_TURNS = ("role", "content"), ("from", "value")
+"""Keys of a chat's turn."""
 
 
 def _pairs(texts: Any, name: str, *, asked: bool) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from typing import Any
 from kosmos.data.document import Segment, Text
 from kosmos.data.sources import chat_turns, forms, messages, preferences, times, tools
 from kosmos.data.sources.columns import (
+    BY_TEMPLATE,
     Row,
     did_you_mean,
     is_empty,
@@ -312,11 +313,11 @@ class DefaultLayout:
             return tuple(read_interleaved(texts, self.column(form), beside, read))
         if form is not None and form != forms.GOES_ON:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
-            turns = forms.turns(form, partial(self.value, row), self.column, answer, asked=self.asked)
+            turns = forms.turns(form, partial(self.value, row), self.column, answer, asked=self.asked, row=row)
             return self._read_chat(turns, self.column(form), held, row, files)
         leading = [medium for found in media.items() for medium in self._read_media(row, *found, files)]
         if form is not None:
-            return (*leading, *forms.going_on(partial(self.value, row), self.column, answer, asked=self.asked))
+            return (*leading, *forms.going_on(partial(self.value, row), self.column, answer, asked=self.asked, row=row))
         if self.manifest and not media and row.get("file") is not None:
             raise SampleError(missing_file(row["file"], root))
         if leading and self.asked and is_empty(self.value(row, "text")):
@@ -373,7 +374,7 @@ class DefaultLayout:
         if "text" not in self.columns and column not in row:
             likely = self._likely(row) or told_of_columns(row) or did_you_mean(column, row)
             raise SampleError(f"no {column!r}{likely}")
-        text = text_value(self.value(row, "text"), column)
+        text = text_value(self.value(row, "text"), column, BY_TEMPLATE)
         if not text.strip():
             raise SampleError(f"{column} is empty")
         return Text(text, train=True)

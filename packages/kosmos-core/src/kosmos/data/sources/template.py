@@ -3,9 +3,10 @@
     "[image] Question: {question} Answer: → {answers.text[0]}"
 
 ``[image]`` or ``[image:column]`` is a medium, ``{column}`` a value (with nested paths), ``→`` or ``=>`` the point
-from which the loss counts; without one it counts everywhere. ``[[``, ``{{`` and ``}}`` stand for the brackets
-themselves. Spaces around a medium and around the arrow only set them apart: the text beside a medium begins
-and ends without one, and the answer takes one space in front where the question does not end a line.
+from which the loss counts; without one it counts everywhere. An object becomes its JSON, and so does a list that
+holds objects or lists. ``[[``, ``{{`` and ``}}`` stand for the brackets themselves. Spaces around a medium and around
+the arrow only set them apart: the text beside a medium begins and ends without one, and the answer takes one space in
+front where the question does not end a line.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from kosmos.data.sources.columns import (
     nested_tops,
     parse_path,
     require_column,
-    text_value,
     top_column,
 )
+from kosmos.data.sources.json_written import written
 from kosmos.data.sources.media import MediaRoot, holds_medium, read_media
 from kosmos.data.sources.right_answers import (
     REFERENCES,
@@ -174,8 +175,8 @@ class TemplateLayout:
                 case Literal(text):
                     yield Text(text, train)
                 case Value(path):
-                    read = learned_answer if train and self._is_of_several(part) else text_value
-                    yield Text(read(look_up(row, path), path), train)
+                    value, is_one_of_several = look_up(row, path), train and self._is_of_several(part)
+                    yield Text(learned_answer(value, path) if is_one_of_several else written(row, path, value), train)
                 case Medium(modality, path):
                     value = look_up(row, path)
                     if not holds_medium(value):
