@@ -9,7 +9,7 @@ import pytest
 
 from kosmos.compose import check_components, check_parts
 from kosmos.config import RunConfig
-from kosmos.data.sources.request import read_options
+from kosmos.data.sources.file_options import read_options
 from kosmos.errors import ConfigError
 from kosmos.names import nearest
 from kosmos.plugins import load_plugins

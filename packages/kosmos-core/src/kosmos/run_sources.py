@@ -313,8 +313,8 @@ def _sample_sets(config: RunConfig, registry: Registry) -> list[SourceConfig]:
 
 def chats_among(sources: Sequence[SourceConfig]) -> str | None:
     """The first of a run's sources that is a file or folder of chats."""
-    files = (s for s in sources if s.template is None and Path(s.path).exists())
-    return next((s.path for s in files if holds_chats(Path(s.path), columns=s.columns)), None)
+    files = ((s, str(s.options.get("field", ""))) for s in sources if s.template is None and Path(s.path).exists())
+    return next((s.path for s, field in files if holds_chats(Path(s.path), columns=s.columns, field=field)), None)
 
 
 def is_asked_as_learned(config: RunConfig, document: Document) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kosmos.data.chat import holds_chats
 from kosmos.data.document import Media, Text
-from kosmos.data.sources import json_list, scan_cache
+from kosmos.data.sources import json_list, json_pieces, scan_cache
 from kosmos.data.sources.json_list import JsonListTable, index_json
 from kosmos.errors import DataError, SampleError
 
@@ -37,7 +37,7 @@ def test_every_row_of_a_list_is_found_wherever_it_is_cut_into_pieces(rows, inden
         path = Path(folder, "rows.json")
         path.write_bytes(content)
         whole = index_json(path)
-        patch.setattr(json_list, "PIECE", max(piece, len(before) + 1))  # the bracket is looked for in the first
+        patch.setattr(json_pieces, "PIECE", max(piece, len(before) + 1))  # the bracket is looked for in the first
         table = index_json(path)
         assert isinstance(table, JsonListTable)
         assert [table.row(i) for i in range(len(table))] == list(table.scan(None)) == expected
@@ -112,13 +112,13 @@ def test_what_only_a_strict_reader_minds_costs_its_row_alone(open_, tmp_path, od
 
 def test_a_list_that_is_no_json_is_not_read_on(tmp_path, monkeypatch):
     path = write(tmp_path, '[{"text": "a" "b"}, ' + '{"text": "one"}, ' * 20_000)
-    monkeypatch.setattr(json_list, "PIECE", 64)
-    read, more = [], json_list._Text.more
-    monkeypatch.setattr(json_list._Text, "more", lambda text: read.append(1) or more(text))
+    monkeypatch.setattr(json_pieces, "PIECE", 64)
+    read, more = [], json_pieces.JsonText.more
+    monkeypatch.setattr(json_pieces.JsonText, "more", lambda text: read.append(1) or more(text))
     with pytest.raises(DataError, match=r"Expecting ',' delimiter.* at byte 14"):
         index_json(path)
     assert len(read) == 1
-    monkeypatch.setattr(json_list, "MOST_BYTES", 1000)
+    monkeypatch.setattr(json_pieces, "MOST_BYTES", 1000)
     with pytest.raises(DataError, match="Unterminated string starting at byte 10"):
         index_json(write(tmp_path, '[{"text": "' + "a" * 100_000))
     assert len(read) < 20
@@ -146,11 +146,12 @@ def test_lines_under_the_name_of_a_list_are_read_as_lines(open_, tmp_path):
         ('{\n  "images": []\n}', r"expected a list of rows .* or a row a line; its first line is neither \(not JSON"),
         (
             '{"data": [{"text": "a"}], "version": 1}',
-            r"there are: data, version.*rows are expected as a list at its top .* under 'data', write that list alone",
+            r"there are: data, version.*; the file is one object, and rows are expected as a list: if they are those "
+            r"under 'data', name it \(options: {field: data}\)$",
         ),
         (
             '{\n  "data": [\n{"text": "a"}]\n}',
-            r"; of an object around a list of rows write the list alone",
+            r"its first line is neither .*; the file is one object.* under 'data', name it \(options: {field: data}\)$",
         ),
         ('[{"conversation": [{"from": "human", "value": "x"}]}]', r"did you mean columns: .*: conversation}\?$"),
         ("", r"rows.json: is empty \(0 bytes\); expected a list of rows"),
@@ -167,7 +168,7 @@ def test_the_places_of_rows_are_kept(open_, tmp_path, monkeypatch):
     monkeypatch.setattr(scan_cache, "LEAST_BYTES", 0)
     path = write(tmp_path, [{"text": "one"}, {"text": "two"}])
     first = open_(path)
-    monkeypatch.setattr(json_list, "_places", lambda stream: pytest.fail("they are looked for again"))
+    monkeypatch.setattr(json_list, "_places", lambda *given: pytest.fail("they are looked for again"))
     assert [open_(path).document(i).segments for i in range(2)] == [first.document(i).segments for i in range(2)]
 
 

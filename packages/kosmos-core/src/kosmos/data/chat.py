@@ -82,13 +82,14 @@ def _turn(role: str, content: Sequence[Text | Media | StoredMedia]) -> Iterator[
     yield Mark(END)
 
 
-def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})) -> bool:
+def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({}), field: str = "") -> bool:
     """Whether the first row at ``path``, a file of rows or a folder with JSON or parquet files, becomes a chat.
 
     A glance, for a hint: False where there is no such file, or it cannot be read.
 
     Args:
         columns: role to the column that holds it, where that is named otherwise.
+        field: key of the list of rows, of a JSON file that is an object around one.
     """
     try:
         first = _rows_of(path) if path.is_dir() else path
@@ -97,7 +98,7 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
     if first is None or rows_suffix(first.name) not in KINDS or not first.is_file():
         return False
     roles = {role: columns.get(role, role) for role in ("segments", *CHATS, *ROLES)}
-    row = first_values(first, {*roles.values(), *BELONG, *TELL})
+    row = first_values(first, {*roles.values(), *BELONG, *TELL}, field)
 
     def there(role: str) -> bool:
         return roles[role] in row

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kosmos.data.sources.file_options import FileOptions
 from kosmos.data.sources.opening import open_source
-from kosmos.data.sources.request import FileOptions
 from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.texts import TextsRead, texts_of
 

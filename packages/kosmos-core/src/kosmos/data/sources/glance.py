@@ -15,8 +15,9 @@ from kosmos.errors import DataError, SampleError
 KINDS = (".jsonl", ".json", ".parquet", *DELIMITED)
 
 
-def first_columns(path: Path) -> Collection[str]:
-    """The columns of a file's first row; none where it cannot be read, or is no file of rows."""
+def first_columns(path: Path, field: str = "") -> Collection[str]:
+    """The columns of a file's first row; none where it cannot be read, or is no file of rows. ``field`` as of
+    ``FileOptions``."""
     suffix = rows_suffix(path.name)
     if suffix not in KINDS:
         return ()
@@ -26,16 +27,16 @@ def first_columns(path: Path) -> Collection[str]:
 
             names: list[str] = parquet.read_schema(path).names
             return names
-        return columns_of(path) if suffix in DELIMITED else first_row(path)
+        return columns_of(path) if suffix in DELIMITED else first_row(path, field)
     except (OSError, ValueError, SampleError, DataError):
         return ()
 
 
-def first_values(path: Path, wanted: Collection[str]) -> Mapping[str, Any]:
+def first_values(path: Path, wanted: Collection[str], field: str = "") -> Mapping[str, Any]:
     """What the first row of a file has in some columns; those that it lacks are left out, as is all that nobody can
     read. Of a file of delimited values each column holds something."""
     suffix = rows_suffix(path.name)
-    there = [name for name in first_columns(path) if name in wanted]
+    there = [name for name in first_columns(path, field) if name in wanted]
     if suffix in DELIMITED:
         return dict.fromkeys(there, "")
     try:
@@ -46,7 +47,7 @@ def first_values(path: Path, wanted: Collection[str]) -> Mapping[str, Any]:
                 batch = next(file.iter_batches(batch_size=1, columns=there), None) if there else None
                 row: dict[str, Any] = batch.to_pylist()[0] if batch is not None and len(batch) else {}
         else:
-            row = dict(first_row(path)) if there else {}
-    except (OSError, ValueError, SampleError):
+            row = dict(first_row(path, field)) if there else {}
+    except (OSError, ValueError, SampleError, DataError):
         return {}
     return {name: row.get(name) for name in there}

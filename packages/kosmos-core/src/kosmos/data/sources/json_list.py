@@ -1,9 +1,8 @@
-"""JSON files that are one list of rows, as LLaVA, LLaMA-Factory and ms-swift have them, read row by row like JSONL."""
+"""JSON files that are one list of rows, as LLaVA, LLaMA-Factory and ms-swift have them, or an object around one: read
+row by row like JSONL."""
 
 from __future__ import annotations
 
-import json
-import re
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
@@ -13,24 +12,17 @@ from typing import BinaryIO
 import numpy as np
 
 from kosmos.data.open_files import forget, open_rows
+from kosmos.data.sources import json_pieces
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.encoding import refuse_wide
+from kosmos.data.sources.json_object import listed_under, told_of_file
+from kosmos.data.sources.json_pieces import JsonText
 from kosmos.data.sources.jsonl import BLANK, MAX_ROW_BYTES, JsonlTable, index_jsonl, parse_row
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.errors import DataError, SampleError
 
-PIECE = 4 << 20
-"""Bytes that are parsed at once; more where a row is longer."""
 _EXPECTED = "a list of rows ([{...}, {...}]) or a row a line"
 _INDEX = "; it is LLaMA-Factory's list of data sets: name the file of one as a source, and its columns (columns: {...})"
-_BLANK = re.compile(r"[ \t\r\n]*")
-_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
-_parse = json.JSONDecoder(parse_int=float, strict=False).raw_decode
-"""Places are all that is asked of it; what a row holds is for ``parse_row`` to judge, row by row."""
-_CUT = 16
-"""Characters before the end of what was read in which an error may come of the cut: more than any word of JSON has."""
-MOST_BYTES = 4 * MAX_ROW_BYTES
-"""Most that one row may take before the file is held to be damaged in it."""
 
 
 class JsonListTable(JsonlTable):
@@ -46,7 +38,8 @@ def begins_list(path: Path) -> bool:
     """Whether a file begins as a list does. False where it cannot be read."""
     try:
         with open_rows(path) as stream:
-            return _BEGIN.match(stream.read(PIECE)) is not None
+            begin = json_pieces.BEGIN.match(stream.read(json_pieces.PIECE))
+            return begin is not None and begin[1] == b"["
     except OSError:
         return False
 
@@ -67,8 +60,11 @@ def _begins_lines(path: Path, at_least: int) -> bool:
         return False
 
 
-def index_json(path: Path) -> JsonlTable:
+def index_json(path: Path, field: str = "") -> JsonlTable:
     """Find the rows of a JSON file: the elements of its list or, where it holds none, its lines.
+
+    Args:
+        field: the key of the list, of a file that is an object around one.
 
     Raises:
         DataError: it cannot be read, is UTF-16, is neither, or its list breaks off or is no JSON.
@@ -76,21 +72,27 @@ def index_json(path: Path) -> JsonlTable:
     forget(path)
     try:
         with open_rows(path) as stream:
-            head = stream.read(PIECE)
+            head = stream.read(json_pieces.PIECE)
             if not head:
                 raise DataError(f"{path}: is empty (0 bytes); expected {_EXPECTED}")
             refuse_wide(head, path)
-            begin = _BEGIN.match(head)
-            if begin is None:
+            begin = json_pieces.BEGIN.match(head)
+            is_list = begin is not None and begin[1] == b"["
+            if field and (begin is None or is_list):
+                what = "it is a list itself; leave it out" if is_list else "it is no object"
+                raise DataError(f"{path}: options.field names the list of an object, and {what}")
+            if begin is None or not (is_list or field):
                 return _lines_of(path, stream)
-            record = ScanRecord("places of the rows of a list", [path])
+            record = ScanRecord(f"places of the rows of a list{f' under {field!r}' if field else ''}", [path])
             if (known := record.read()) is None:
                 stream.seek(begin.end())
-                found = array("q", chain.from_iterable(_places(stream)))
+                found = array("q", chain.from_iterable(_places(stream, field)))
                 known = {"places": np.ascontiguousarray(np.array(found, np.int64).reshape(-1, 2).T)}
                 record.write(known)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    except RecursionError as error:
+        raise DataError(f"{path}: not JSON: nested too deeply") from error
     except ValueError as error:
         raise DataError(f"{path}: {error}; without its rest nobody can say where rows end") from error
     begins, ends = known["places"]
@@ -98,14 +100,19 @@ def index_json(path: Path) -> JsonlTable:
     return JsonListTable((path,), np.zeros(len(begins), np.int32), begins, ends, numbers)
 
 
-def first_row(path: Path) -> Row:
-    """The first row of a JSON or JSONL file. Raises ValueError, OSError or SampleError where there is none."""
+def first_row(path: Path, field: str = "") -> Row:
+    """The first row of a JSON or JSONL file. Raises ValueError, OSError, DataError or SampleError where there is none.
+
+    Args:
+        field: as of ``index_json``.
+    """
     with open_rows(path) as stream:
-        begin = _BEGIN.match(stream.read(PIECE))
-        stream.seek(begin.end() if begin else 0)
-        if begin is None:
+        begin = json_pieces.BEGIN.match(stream.read(json_pieces.PIECE))
+        if begin is None or not (begin[1] == b"[" or field):
+            stream.seek(0)
             return parse_row(stream.readline(MAX_ROW_BYTES + 1))
-        place, end = next(_places(stream), (0, 0))
+        stream.seek(begin.end())
+        place, end = next(_places(stream, field), (0, 0))
         stream.seek(place)
         return parse_row(stream.read(end - place))
 
@@ -117,77 +124,18 @@ def _lines_of(path: Path, stream: BinaryIO) -> JsonlTable:
     try:
         parse_row(first)
     except SampleError as error:
-        is_object = first.lstrip().startswith(b"{")
-        around = "; of an object around a list of rows write the list alone into a file" if is_object else ""
-        around = _INDEX if path.name == "dataset_info.json" else around
+        around = _INDEX if path.name == "dataset_info.json" else told_of_file(path)
         raise DataError(f"{path}: expected {_EXPECTED}; its first line is neither ({error}){around}") from error
     return index_jsonl([path])
 
 
-def _places(stream: BinaryIO) -> Iterator[tuple[int, int]]:
-    """First byte, and the one behind the last, of each element of a list whose bracket has just been read.
+def _places(stream: BinaryIO, field: str = "") -> Iterator[tuple[int, int]]:
+    """First byte, and the one behind the last, of each element of a list that is next: by itself, or under a key of
+    an object.
 
     Raises:
-        ValueError: the list breaks off, or is no JSON.
+        ValueError: the list breaks off, or is no JSON, or the object holds no such list.
     """
-    text = _Text(stream)
-    if text.skip() != "]":
-        yield text.element()
-        while (found := text.skip()) == ",":
-            text.place += 1
-            text.skip()
-            yield text.element()
-        if found != "]":
-            raise ValueError(f"not JSON: no comma and no end of the list at byte {text.base + text.place}")
-    text.place += 1
-    if text.skip():
-        raise ValueError(f"not JSON: something behind the list at byte {text.base + text.place}")
-
-
-class _Text:
-    """What has been read of a file and not been parsed. A character is a byte: only places are of interest."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.stream, self.base = stream, stream.tell()
-        """Which byte of the file ``text`` begins with."""
-        self.text, self.place = "", 0
-
-    def more(self) -> bool:
-        """Read on, twice as much as what is still waited for; False at the end of the file."""
-        read = self.stream.read(max(PIECE, len(self.text) - self.place))
-        self.text, self.base, self.place = self.text[self.place :] + read.decode("latin-1"), self.base + self.place, 0
-        return bool(read)
-
-    def skip(self) -> str:
-        """Go to the next character that is no space, and tell it; "" at the end of the file."""
-        while True:
-            match = _BLANK.match(self.text, self.place)
-            assert match is not None
-            self.place = match.end()
-            if self.place < len(self.text) or not self.more():
-                return self.text[self.place : self.place + 1]
-
-    def element(self) -> tuple[int, int]:
-        """Parse a value, and tell where it is."""
-        while True:
-            try:
-                _, end = _parse(self.text, self.place)
-            except json.JSONDecodeError as error:
-                said = error.msg.removesuffix(" at")
-                end, reason = len(self.text), f"not JSON: {said} at byte {self.base + error.pos}"
-                cut = error.msg.startswith("Unterminated string") or error.pos > end - _CUT
-                if not cut or end - self.place > MOST_BYTES:
-                    raise ValueError(reason) from None
-            except RecursionError:
-                raise ValueError(f"not JSON: nested too deeply at byte {self.base + self.place}") from None
-            else:
-                reason = ""
-            # What ends with what was read may go on: a number may, and most errors are of a value that is cut.
-            if not reason and end < len(self.text):
-                break
-            if not self.more():
-                if reason:
-                    raise ValueError(reason)
-                break
-        begin, self.place = self.place, end
-        return self.base + begin, self.base + end
+    text = JsonText(stream)
+    yield from listed_under(text, field) if field else text.elements()
+    text.finish("object" if field else "list")

@@ -17,6 +17,7 @@ from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
 from kosmos.data.sources.file_names import COMPRESSED, rows_suffix, suffix_of
+from kosmos.data.sources.file_options import read_options
 from kosmos.data.sources.given import refuse_noted
 from kosmos.data.sources.index_files import refuse_index_beside
 from kosmos.data.sources.joined import join
@@ -26,7 +27,7 @@ from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.not_read import NO_BYTES, is_empty
 from kosmos.data.sources.pairs import find_pairs
 from kosmos.data.sources.renamed import Renamed
-from kosmos.data.sources.request import Request, add_modalities, checked_root, finish, read_options
+from kosmos.data.sources.request import Request, add_modalities, checked_root, finish
 from kosmos.data.sources.shards import open_each
 from kosmos.data.sources.splits import Split, splits_of_data
 from kosmos.data.sources.textfiles import index_prompts, index_text
@@ -114,7 +115,7 @@ def open_parts(
         template: layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``.
         columns: role or modality to the column that holds it, where that is named otherwise.
         root: folder that the media which rows name are in; None is that of the file.
-        options: of a registered dataset, or ``chunk_chars``, ``max_text_bytes`` and ``learn`` of files.
+        options: of a registered dataset, or ``chunk_chars``, ``max_text_bytes``, ``learn`` and ``field`` of files.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
         asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
         choices: they are questions that offer several answers (``kosmos.data.sources.choices``).
@@ -179,12 +180,7 @@ class _Registered:
 
 
 def _registered(
-    path: str,
-    registry: Components,
-    modalities: Sequence[str],
-    name: str | None,
-    options: Mapping[str, Any],
-    where: str,
+    path: str, registry: Components, modalities: Sequence[str], name: str | None, options: Mapping[str, Any], where: str
 ) -> Parts:
     spec = registry.specs("dataset")[path]
     missing = sorted(set(spec.modalities) - set(modalities)) if isinstance(spec, DatasetSpec) else []
@@ -346,7 +342,7 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
     if suffix == ".tar":
         return _from_tar(paths, splits, request)
     if suffix == ".json":
-        return finish(index_json(paths[0]), request.layout(), request, rows_vary=True)
+        return finish(index_json(paths[0], request.options.field), request.layout(), request, rows_vary=True)
     if numbers := told_of_files(names):
         raise DataError(f"{paths[0]}: {numbers}")
     if suffix in COMPRESSED:

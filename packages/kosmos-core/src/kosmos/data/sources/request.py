@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,18 +16,19 @@ from numpy.typing import NDArray
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint
 from kosmos.data.sources import folders
-from kosmos.data.sources.chat_turns import OPENAI, SHAREGPT
 from kosmos.data.sources.choice_columns import ChoiceColumns
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.chosen import Chosen
-from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.delimited import DelimitedTable
 from kosmos.data.sources.examine import HELD_OUT, Examiner, choose_rows
 from kosmos.data.sources.facts import Facts
+from kosmos.data.sources.file_options import FileOptions
 from kosmos.data.sources.forms import ASKS
 from kosmos.data.sources.index_files import mentioned_beside
 from kosmos.data.sources.joined import Rooted
-from kosmos.data.sources.json_list import begins_list
+from kosmos.data.sources.json_list import JsonListTable, begins_list
+from kosmos.data.sources.json_object import told_of_file, told_of_row
+from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
 from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_absent
@@ -38,33 +39,12 @@ from kosmos.data.sources.source import RowSource, Table
 from kosmos.data.sources.split_lists import listed_in_vain, refuse_cut
 from kosmos.data.sources.splits import CHOSEN, GROUP, Split, with_meaning
 from kosmos.data.sources.template import parse_template
-from kosmos.data.sources.textfiles import CHUNK_CHARS
 from kosmos.data.sources.unnamed import UnnamedMedia, names_file
 from kosmos.data.sources.weights import WEIGHT
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.data.sources.wishes import WishesOf
 from kosmos.errors import ConfigError, DataError, EmptySplit
-from kosmos.names import listed, unspaced
-
-
-@dataclass(frozen=True)
-class FileOptions:
-    """Options of sources that are files."""
-
-    chunk_chars: int = CHUNK_CHARS
-    """Most characters of a document that is cut from a text file."""
-    max_text_bytes: int = 4 << 20
-    """Most bytes of text in a document; a row with more is refused."""
-    learn: str = "all"
-    """Which turns of the assistant are learned of a chat: ``all``, or the ``last`` one alone."""
-
-    def __post_init__(self) -> None:
-        for name in ("chunk_chars", "max_text_bytes"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"options.{name}: expected a whole number from 1, got {value!r}")
-        if self.learn not in ("all", "last"):
-            raise ConfigError(f"options.learn: expected all or last (turns of the assistant), got {self.learn!r:.40}")
+from kosmos.names import listed
 
 
 @dataclass(frozen=True)
@@ -131,17 +111,6 @@ class Request:
             )
         last = self.options.learn == "last"
         return DefaultLayout(self.known, columns, suffixes=suffixes, asked=self.asked, timed=timed, learn_last=last)
-
-
-def read_options(options: Mapping[str, Any], where: str) -> FileOptions:
-    """The options of a source of files. Raises ConfigError where one is unknown or out of range."""
-    known = [option.name for option in fields(FileOptions)]
-    for option in options:
-        if option not in known:
-            before = f"{where}." if where else ""
-            hint = f"; {said}" if (said := unspaced(str(option))) else did_you_mean(option, known)
-            raise ConfigError(f"{before}options.{option}: unknown field{hint}")
-    return FileOptions(**options)
 
 
 def checked_root(root: Path | None, where: str) -> Path | None:
@@ -223,6 +192,8 @@ def finish(
         DataError: no row can be used, or rows are held out by a list that was not read to its end.
     """
     refuse_cut(table, request.chosen)
+    if request.options.field and not isinstance(table, JsonListTable):
+        raise ConfigError(f"{request.path}: options.field is of a .json file alone, whose rows are a list in an object")
     if request.root is not None:
         table = Rooted(table, request.root)
     facts = _facts(table, layout, request, rows_vary=rows_vary)
@@ -232,7 +203,9 @@ def finish(
     if facts.readable == 0:
         listed_in = Path(request.path)
         misnamed = listed_in.suffix != ".json" and begins_list(listed_in)
-        advice = f"; it is one JSON list, as a .json file: name it {listed_in.stem}.json" if misnamed else ""
+        advice = told_of_file(listed_in)
+        if misnamed:
+            advice = f"; it is one JSON list, as a .json file: name it {listed_in.stem}.json"
         what = f"{request.path}: none of its {len(table)} rows can be read"
         raise DataError(f"{what}; the first: {facts.first_error}{advice}")
     return Examined(request, table, layout, facts, left_out, name_files)
@@ -277,19 +250,11 @@ def _check_list(layout: Layout, table: Table, columns: Collection[str]) -> None:
     try:
         layout.check(columns)
     except DataError as error:
-        lists = [key for key, value in table.row(0).items() if _holds_rows(value)] if len(table) == 1 else []
-        if not lists:
-            raise
-        raise DataError(
-            f"{error}. The file is one object, and rows are expected as a list at its top ([{{...}}, {{...}}]): if "
-            f"they are those under {lists[0]!r}, write that list alone into a file"
-        ) from error
-
-
-def _holds_rows(value: Any) -> bool:
-    """Whether a value is a list of objects, and no chat."""
-    found = isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
-    return found and value[0].keys().isdisjoint((*OPENAI, *SHAREGPT))
+        own: object = getattr(table, "table", table)  # of one whose media are in another folder
+        advice = ""
+        if isinstance(own, JsonlTable) and not isinstance(own, JsonListTable) and len(own) == 1:
+            advice = told_of_row(own.row(0), own.files[0])
+        raise DataError(f"{error}{advice}") from error
 
 
 def _check_named(layout: Layout, table: Table, columns: Collection[str]) -> None:

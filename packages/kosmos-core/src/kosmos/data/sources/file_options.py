@@ -1,0 +1,47 @@
+"""The options of sources that are files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from kosmos.data.sources.columns import did_you_mean
+from kosmos.data.sources.textfiles import CHUNK_CHARS
+from kosmos.errors import ConfigError
+from kosmos.names import unspaced
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Options of sources that are files."""
+
+    chunk_chars: int = CHUNK_CHARS
+    """Most characters of a document that is cut from a text file."""
+    max_text_bytes: int = 4 << 20
+    """Most bytes of text in a document; a row with more is refused."""
+    learn: str = "all"
+    """Which turns of the assistant are learned of a chat: ``all``, or the ``last`` one alone."""
+    field: str = ""
+    """Key of the list of rows, of a .json file that is an object around one."""
+
+    def __post_init__(self) -> None:
+        for name in ("chunk_chars", "max_text_bytes"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"options.{name}: expected a whole number from 1, got {value!r}")
+        if self.learn not in ("all", "last"):
+            raise ConfigError(f"options.learn: expected all or last (turns of the assistant), got {self.learn!r:.40}")
+        if not isinstance(self.field, str):
+            raise ConfigError(f"options.field: expected the key of a list of rows, got {self.field!r:.40}")
+
+
+def read_options(options: Mapping[str, Any], where: str) -> FileOptions:
+    """The options of a source of files. Raises ConfigError where one is unknown or out of range."""
+    known = [option.name for option in fields(FileOptions)]
+    for option in options:
+        if option not in known:
+            before = f"{where}." if where else ""
+            hint = f"; {said}" if (said := unspaced(str(option))) else did_you_mean(option, known)
+            raise ConfigError(f"{before}options.{option}: unknown field{hint}")
+    return FileOptions(**options)
