@@ -97,6 +97,18 @@ def plain_columns(schema: Any) -> list[str]:
     return [field.name for field in schema if not (pa.types.is_nested(field.type) or _is_binary(field.type))]
 
 
+def shape_of(schema: Any) -> dict[str, Any]:
+    """The columns of a table as a row of it would have them: an object for an object, a text for a text, else null."""
+    return {field.name: _shape_of(field.type) for field in schema}
+
+
+def _shape_of(kind: Any) -> Any:
+    if pa.types.is_struct(kind):
+        return {kind.field(number).name: _shape_of(kind.field(number).type) for number in range(kind.num_fields)}
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return "" if is_text else None
+
+
 def _is_binary(kind: Any) -> bool:
     checks = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
     return any(check(kind) for check in checks)

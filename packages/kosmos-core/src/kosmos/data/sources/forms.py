@@ -72,9 +72,34 @@ def telling(columns: Iterable[str]) -> set[str]:
 
 
 def likely_columns(columns: Collection[str]) -> str:
-    """``columns`` by which a table becomes questions and answers; empty where it does not look like any."""
-    found = [next((name for name in names if name in columns), "") for names in (LIKE_ASKS, LIKE_ANSWERS)]
+    """``columns`` by which a table becomes questions and answers; empty where it does not look like any.
+
+    Args:
+        columns: keys of a row, where it is known what stands in them.
+    """
+    found = [likely(columns, names) for names in (LIKE_ASKS, LIKE_ANSWERS)]
     return "columns: {{query: {}, response: {}}}".format(*found) if all(found) else ""
+
+
+def likely(columns: Collection[str], names: Iterable[str]) -> str | None:
+    """The first of some names that is a column, or a path to a text within, where that holds an object."""
+    row = columns if isinstance(columns, Mapping) else getattr(columns, "mapping", {})  # of its keys
+    there = (_text_in(row.get(name), name) for name in names if name in columns)
+    return next(filter(None, there), None)
+
+
+def _text_in(value: Any, name: str) -> str | None:
+    if not isinstance(value, Mapping):
+        return name
+    texts = [key for key, inner in value.items() if isinstance(inner, str) and not set(".[]") & set(key)]
+    if name in LIKE_ANSWERS and (name == ANSWERS or not texts):
+        return name  # of which one answer is learned, or the JSON
+    key = next((key for key in _LIKE_WITHIN if key in texts), next(iter(texts), None))
+    return None if key is None else f"{name}.{key}"
+
+
+_LIKE_WITHIN = ("text", "en", "question", "answer", "content", "value")
+"""Of an object in the place of a text, what may be the text, the likeliest first."""
 
 
 def half_form(columns: Collection[str], column: Callable[[str], str]) -> str:

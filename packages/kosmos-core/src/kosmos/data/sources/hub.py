@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.data.foreign import first_line
-from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows
+from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows, shape_of
 from kosmos.data.sources.columns import Row, there
 from kosmos.data.sources.features import Features, read_features
 from kosmos.data.sources.joined import JoinedTable
@@ -52,7 +52,7 @@ class HubTable:
     def use(self, layout: Layout) -> None:
         """Read no more columns than a layout uses. Raises DataError where one is missing."""
         try:
-            layout.check(self.columns)
+            layout.check(shape_of(self.dataset.features.arrow_schema).keys())
         except DataError as error:
             raise DataError(f"{self.label}: {error}") from error
         plain = plain_columns(self.dataset.features.arrow_schema)

@@ -109,7 +109,7 @@ class DefaultLayout:
             return f"; {preferences.CHOOSE}"
         if pair := forms.likely_columns(columns):
             return f"; a question and its answer are {pair}"
-        if text := next((name for name in forms.LIKE_TEXTS if name in columns), None):
+        if text := forms.likely(columns, forms.LIKE_TEXTS):
             return f"; if that is {text}: columns: {{text: {text}}}"
         found = self._misspelt(("segments", *CHATS), columns)
         if found:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.foreign import first_line
 from kosmos.data.free_memory import memory
-from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows
+from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows, shape_of
 from kosmos.data.sources.columns import Row, there
 from kosmos.data.sources.features import Features, features_of_schema
 from kosmos.data.sources.layout import Layout
@@ -146,13 +146,14 @@ class ParquetTable:
         self.features: Features = features_of_schema(schema.metadata)
         self.columns: tuple[str, ...] = tuple(schema.names)
         self._every = self.columns
+        self._shape = shape_of(schema)
         self.ends: NDArray[np.int64] = np.cumsum([0, *sizes], dtype=np.int64)[1:]
         self._nbytes: NDArray[np.int64] = np.array(nbytes, np.int64).reshape(len(sizes), len(self.columns))
 
     def use(self, layout: Layout) -> None:
         """Read no more columns than a layout uses. Raises DataError where one is missing, or there twice."""
         try:
-            layout.check(self.columns)
+            layout.check(self._shape.keys())
         except DataError as error:
             raise DataError(f"{self.path}: {error}") from error
         used = layout.used(self.columns)

@@ -1,0 +1,70 @@
+"""Columns that an error proposes are such that the rows can be read by them, be it as a path into an object."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import datasets
+import pytest
+
+from kosmos.data.document import Text
+from kosmos.errors import DataError, SampleError
+
+DOCVQA = {"id": "1", "query": {"de": "Wer?", "en": "Who?"}, "answers": ["Ann", "Ann B."], "words": ["a"]}
+
+
+@pytest.fixture(params=["jsonl", "json", "parquet", "saved"])
+def written(request, rows, table, tmp_path):
+    def write(row):
+        if request.param == "parquet":
+            return table({name: [value] * 2 for name, value in row.items()})
+        if request.param == "jsonl":
+            return rows(row, row)
+        if request.param == "json":
+            (tmp_path / "rows.json").write_text(json.dumps([row, row]))
+            return tmp_path / "rows.json"
+        datasets.Dataset.from_list([row, row]).save_to_disk(str(tmp_path / "saved"))
+        return tmp_path / "saved"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("row", "proposed", "learned"),
+    [
+        (DOCVQA, {"query": "query.en", "response": "answers"}, "Ann"),
+        (
+            {
+                "question": {"said": "Who?", "n": 1},
+                "answer": {"score": 0.5, "matched": "an", "text": "Ann"},
+                "hint": "x",
+            },
+            {"query": "question.said", "response": "answer.text"},
+            "Ann",
+        ),
+        (
+            {"problem": "Who?", "answers": {"text": ["Ann"], "answer_start": [1]}},
+            {"query": "problem", "response": "answers"},
+            "Ann",
+        ),
+        ({"problem": "Who?", "solution": {"n": 1}}, {"query": "problem", "response": "solution"}, '{"n": 1}'),
+        ({"query": {"n": 1}, "problem": "Who?", "answer": "Ann"}, {"query": "problem", "response": "answer"}, "Ann"),
+        ({"caption": {"de": "ein Hund", "en": "a dog"}}, {"text": "caption.en"}, "a dog"),
+    ],
+)
+def test_what_is_proposed_is_read(open_, written, row, proposed, learned):
+    path = written(row)
+    with pytest.raises(DataError, match="no column 'text'") as told:
+        open_(path)
+    said = re.search(r"columns: \{(\w+: \w[^}]*)\}$", told.value.line())[1]
+    columns = dict(pair.split(": ") for pair in said.split(", "))
+    assert columns == proposed
+    texts = [s.text for s in open_(path, columns=columns).document(0).segments if isinstance(s, Text) and s.train]
+    assert texts == [learned]
+
+
+def test_a_row_without_the_columns_of_others_is_told_the_same(open_, rows):
+    source = open_(rows({"text": "a"}, DOCVQA))
+    with pytest.raises(SampleError, match=r"columns: \{query: query\.en, response: answers\}"):
+        source.document(1)
