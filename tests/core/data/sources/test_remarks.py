@@ -56,3 +56,38 @@ def test_what_may_be_meant_is_named_with_what_to_do(open_, rows, row, said):
 )
 def test_what_is_read_or_means_something_else_is_not(open_, rows, row):
     assert list(remarks_of(open_(rows(row, row)))) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "given", "path"),
+    [
+        ({"text": 1.10}, {}, "text"),
+        ({"question": "How much?", "answer": 1.10}, {}, "answer"),
+        ({"question": "How much?", "answers": ["1.10", 1.10]}, {}, "answers"),
+        ({"q": "How much?", "meta": {"sum": 1.10}}, {"template": "{q} → {meta.sum}"}, "meta.sum"),
+        ({"q": "How much?", "meta": '{"sum": 1.10}'}, {"columns": {"query": "q", "response": "meta.sum"}}, "meta.sum"),
+    ],
+)
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_numbers_with_fractions_that_are_learned_are_told_once(open_, rows, row, given, path, name):
+    file = rows({**row, path: "x"} if path in row else row, row, row)
+    if name == "rows.json":
+        lines = file.read_text().splitlines()
+        file = file.with_name(name)
+        file.write_text(f"[{','.join(lines)}]")
+    [line] = remarks_of(open_(file, **given))
+    assert f"its rows have numbers in {path}, such as 1.1, which are learned as Python writes them: 1.10" in line
+
+
+def test_other_numbers_are_not_told(open_, rows, table):
+    for row, given in (
+        ({"text": 1, "score": 0.5}, {}),
+        ({"text": "1.10"}, {}),
+        ({"text": True}, {}),
+        ({"text": [1.5, 2.5]}, {}),
+        ({"score": 0.5, "text": "a"}, {"template": "{score} → {text}"}),
+        ({"text": 1.5}, {"asked": True}),
+        ({"text": 1.5, "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, {}),
+    ):
+        assert list(remarks_of(open_(rows(row), **given))) == []
+    assert list(remarks_of(open_(table({"text": [1.5]})))) == []

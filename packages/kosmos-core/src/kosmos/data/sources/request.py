@@ -31,6 +31,7 @@ from kosmos.data.sources.json_object import told_of_file, told_of_row
 from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
+from kosmos.data.sources.learned_numbers import learned_numbers
 from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_absent
 from kosmos.data.sources.right_answers import ANSWERS
 from kosmos.data.sources.roles import check_roles
@@ -150,7 +151,8 @@ class Examined:
         stated = self.request.chosen is not None or HELD_OUT in self.facts.splits
         lists = () if stated or self.request.asked else listed_in_vain(self.table)
         pieces = may_be_pieces(self.layout, self.table, [m for m in self.request.timed if m in self.facts.held])
-        beside = (*lists, *mentioned_beside(self.table))
+        numbers = () if self.request.asked else learned_numbers(self.layout, self.table)
+        beside = (*lists, *mentioned_beside(self.table), *numbers)
         return (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *beside, *pieces)
 
     def part(self, split: Split, share: float) -> Source:

@@ -161,6 +161,11 @@ class TemplateLayout:
         arrow = next((number for number, part in enumerate(self.parts) if isinstance(part, Arrow)), -1)
         return (part for part in self.parts[arrow + 1 :] if isinstance(part, Value))
 
+    @property
+    def learned_paths(self) -> list[str]:
+        """The columns of that."""
+        return [part.path for part in self._learned]
+
     def _is_of_several(self, part: Value) -> bool:
         """Whether it is one of several right answers, where it is learned."""
         return names_answers(part.path, self.columns)
