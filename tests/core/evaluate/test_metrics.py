@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 
 import pytest
 import torch
 
 from kosmos.compose import compose
 from kosmos.evaluate import generated
+from kosmos.evaluate.answer_metrics import anls, relaxed_accuracy, vqa_accuracy
 from kosmos.evaluate.meters import perplexity
-from kosmos.evaluate.metrics import bleu, char_error_rate, exact_match, word_error_rate
+from kosmos.evaluate.metrics import bleu, char_error_rate, exact_match, rouge_l, word_error_rate
 from support.runs import small_run, ticks_registry
 from support.ticks import TicksSource
 
@@ -45,6 +47,17 @@ def test_error_rates_of_texts_that_differ_in_case_and_punctuation_alone(said, ri
         assert rate()([said], [right]) > 0
         plain = rate(ignore_case=True, ignore_punctuation=True)
         assert plain([said], [right]) == plain.of_several([said], [["x y z", right]]) == 0.0
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_how_accents_are_composed_makes_no_difference(form):
+    said, right = (unicodedata.normalize(one, "Käse für Ängström") for one in (form, "NFD" if form == "NFC" else "NFC"))
+    for rate in (word_error_rate(), char_error_rate()):
+        assert rate([said], [right]) == rate.of_several([said], [["x", right]]) == 0.0
+    for score in (exact_match(), exact_match(ignore_case=True), anls(), relaxed_accuracy(), rouge_l(), vqa_accuracy()):
+        assert score([said], [right]) == score.of_several([said], [[right]]) == 1.0
+    # An edit is counted over the characters that a reader sees.
+    assert char_error_rate()([unicodedata.normalize(form, "Käsé")], ["Käse"]) == 0.25
 
 
 def test_one_option_of_error_rates_leaves_what_the_other_is_of():

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from kosmos.evaluate.metrics import BestOf, Letters, SeveralMetric, mean
+from kosmos.evaluate.metrics import BestOf, Letters, SeveralMetric, composed, mean
 
 AGREE = 3
 """People who have to give an answer for it to be right."""
@@ -74,7 +74,7 @@ def anls(*, threshold: float = 0.5) -> SeveralMetric:
     """Average normalized Levenshtein similarity, from 0 to 1: of several references the most similar.
 
     The similarity is one less the edits over the longer text's characters; where these edits come to ``threshold`` or
-    more it is 0. Capital and small letters are the same, and so is any white space.
+    more it is 0. Capital and small letters are the same, and so is any white space; characters are those of NFC.
 
     Args:
         threshold: share of the characters from which an answer is wrong.
@@ -85,7 +85,7 @@ def anls(*, threshold: float = 0.5) -> SeveralMetric:
     def similarity(prediction: str, reference: str) -> float:
         from torchmetrics.functional.text import edit_distance
 
-        said, right = (" ".join(text.lower().split()) for text in (prediction, reference))
+        said, right = (" ".join(composed(text.lower()).split()) for text in (prediction, reference))
         if said == right:
             return 1.0
         longest, least = max(len(said), len(right)), abs(len(said) - len(right))
@@ -101,7 +101,7 @@ def relaxed_accuracy(*, tolerance: float = 0.05) -> SeveralMetric:
     """Share of answers that are right as ChartQA counts it: numbers by and large, other texts but for their case.
 
     A number is right where it differs from the reference by at most ``tolerance`` of that; ``5%`` is 0.05. Of several
-    references any may be met.
+    references any may be met. Texts are compared in NFC.
 
     Args:
         tolerance: largest difference as a share of the reference.
@@ -112,7 +112,7 @@ def relaxed_accuracy(*, tolerance: float = 0.05) -> SeveralMetric:
     def is_right(prediction: str, reference: str) -> float:
         said, right = _number(prediction), _number(reference)
         if said is None or right is None:
-            return float(prediction.strip().lower() == reference.strip().lower())
+            return float(composed(prediction.strip().lower()) == composed(reference.strip().lower()))
         return float(abs(said - right) <= tolerance * abs(right))
 
     return BestOf(is_right)

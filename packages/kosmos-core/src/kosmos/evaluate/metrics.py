@@ -75,12 +75,14 @@ class ErrorRate:
 def exact_match(*, ignore_case: bool = False) -> SeveralMetric:
     """Share of predictions that equal their reference, or any of several, white space at the ends aside.
 
+    Texts are compared in NFC: a letter and its accent are the same as one character or as two.
+
     Args:
         ignore_case: take capital and small letters as the same.
     """
 
     def plain(text: str) -> str:
-        return text.strip().lower() if ignore_case else text.strip()
+        return composed(text.strip().lower() if ignore_case else text.strip())
 
     return BestOf(lambda prediction, reference: float(plain(prediction) == plain(reference)))
 
@@ -88,7 +90,8 @@ def exact_match(*, ignore_case: bool = False) -> SeveralMetric:
 def word_error_rate(*, ignore_case: bool = False, ignore_punctuation: bool = False) -> SeveralMetric:
     """Word insertions, deletions and substitutions over the words of the references.
 
-    Words are what stands between spaces, so that case and punctuation count unless the options say otherwise. Edits and
+    Words are what stands between spaces, so that case and punctuation count unless the options say otherwise, and how
+    accents are composed does not: texts are compared in NFC. Edits and
     words are summed over all texts before one is divided by the other: a reference without words counts by what was
     inserted. Of several references that with the fewest edits counts. Where no reference has a word: 0 if no prediction
     has one either, else infinite.
@@ -109,8 +112,8 @@ def word_error_rate(*, ignore_case: bool = False, ignore_punctuation: bool = Fal
 def char_error_rate(*, ignore_case: bool = False, ignore_punctuation: bool = False) -> SeveralMetric:
     """Insertions, deletions and substitutions of characters over the characters of the references, spaces among them.
 
-    Summed over all texts, and of several references, as ``word_error_rate`` has it. Where all references are empty: 0
-    if all predictions are empty too, else infinite.
+    Characters are those of NFC. Summed over all texts, and of several references, as ``word_error_rate`` has it. Where
+    all references are empty: 0 if all predictions are empty too, else infinite.
 
     Args:
         ignore_case: take capital and small letters as the same.
@@ -129,13 +132,18 @@ def char_error_rate(*, ignore_case: bool = False, ignore_punctuation: bool = Fal
 _WITHIN_A_WORD = re.compile(r"(?<=\w)['\u2019\u02bc](?=\w)")
 
 
+def composed(text: str) -> str:
+    """A text in NFC, where a letter with its accent is one character: models and data may have it as two."""
+    return text if unicodedata.is_normalized("NFC", text) else unicodedata.normalize("NFC", text)
+
+
 def _plainly(ignore_case: bool, ignore_punctuation: bool) -> Callable[[str], str]:
-    """How texts are compared. What is the same but for how accents are composed is then the same, too."""
+    """How texts are compared."""
     if not (ignore_case or ignore_punctuation):
-        return str
+        return composed
 
     def plain(text: str) -> str:
-        text = unicodedata.normalize("NFC", text.lower() if ignore_case else text)
+        text = composed(text.lower() if ignore_case else text)
         return _without_punctuation(text) if ignore_punctuation else text
 
     return plain
