@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from kosmos.data.document import Text
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.columns import Row, look_up
-from kosmos.data.sources.json_written import FilledRow
+from kosmos.data.sources.delimited import DelimitedTable
+from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import LEARNED, DefaultLayout
 from kosmos.data.sources.right_answers import REFERENCES, names_answers
 from kosmos.data.sources.source import Table
 from kosmos.data.sources.template import TemplateLayout
-from kosmos.errors import SampleError
+from kosmos.errors import DataError, SampleError
 
 MOST_LOOKED_AT = 16
 """Rows."""
@@ -23,13 +25,18 @@ MOST_LOOKED_AT = 16
 def learned_numbers(layout: Layout, table: Table) -> Iterator[str]:
     """Of a source whose first rows have a number with a fraction in the place of what is learned."""
     paths = _paths(layout)
-    if not paths or table.row_blocks() is not None:
-        return  # of blocks a whole one would be read
-    for index in range(min(len(table), MOST_LOOKED_AT)):
+    own = getattr(table, "table", table)  # of one whose media are in another folder
+    tables = getattr(own, "tables", (own,))
+    if not paths or not all(isinstance(one, JsonlTable) and not isinstance(one, DelimitedTable) for one in tables):
+        return  # columns of other tables have types, or are texts
+    try:
+        first = list(islice(own.scan(layout), MOST_LOOKED_AT))  # so that no file stays open that workers would share
+    except DataError:  # of files that are gone again
+        return
+    for index, row in enumerate(first):
+        if isinstance(row, SampleError):
+            continue
         try:
-            row = table.row(index)
-            if isinstance(row, FilledRow):  # whose columns have types: nobody has written digits there
-                return
             found = {path: number for path in paths if (number := _number(row, path, layout)) is not None}
             texts = layout.segments(row, table.root(index)) if found else ()
         except SampleError:
