@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from PIL import Image
 from kosmos import ConfigError, Grid, Media, MediaPlan, SampleError
 from kosmos_vision.augmentation import UNCHANGED, Augmentation, Change
 from kosmos_vision.cutting import cut_planes
+from kosmos_vision.own_shape import fit_cells
 from kosmos_vision.pictures import Limits, load_rgb, read_header
 from kosmos_vision.resampling import Box, Planes, Resampler
 from kosmos_vision.tiles import WHOLE, Tiling, choose_tiling, cut_tiles
@@ -89,7 +89,8 @@ class ImageProcessor:
                 encoder of variable size, each picture then keeps its own shape.
             resize: how a picture is brought to a given size: ``squash`` changes its shape, ``crop`` cuts what stands
                 out around the centre, ``pad`` adds margins of the encoder's mean colour.
-            max_cells: budget of one picture that keeps its own shape; larger ones are made smaller.
+            max_cells: budget of one picture that keeps its own shape. Its sides are rounded up to whole cells; one that
+                takes more is made smaller.
             max_tiles: most tiles of the given size that a larger picture is split into, so that small print stays
                 legible. They follow a view of the whole, row by row, and each takes as many tokens as that. No picture
                 has more than its pixels fill. 1 splits none.
@@ -222,27 +223,6 @@ def _middle(part: Box, size_px: tuple[int, int]) -> Box:
     scale = min((end - begin) / width, (below - above) / height)
     left, top = begin + (end - begin - scale * width) / 2, above + (below - above - scale * height) / 2
     return max(begin, left), max(above, top), min(end, left + scale * width), min(below, top + scale * height)
-
-
-def fit_cells(size_px: tuple[int, int], encoder_input: ImageInput, max_cells: int) -> tuple[int, int]:
-    """(rows, columns) for a picture that keeps its shape, up to rounding to whole cells.
-
-    Pictures are made smaller to fit ``max_cells``, and larger only to reach the encoder's smallest size.
-    """
-    patch = encoder_input.patch_px
-    scale = min(1.0, sqrt(max_cells * patch[0] * patch[1] / (size_px[0] * size_px[1])))
-    most = encoder_input.max_cells or (max_cells, max_cells)
-    least = encoder_input.min_cells
-    rows, columns = (
-        min(max(round(size * scale / side), low), high)
-        for size, side, low, high in zip(size_px, patch, least, most, strict=True)
-    )
-    if rows * columns > max_cells:  # by rounding up, or because a very long picture met the smallest size
-        if rows >= columns:
-            rows = max(least[0], max_cells // columns)
-        else:
-            columns = max(least[1], max_cells // rows)
-    return min(rows, max_cells // columns), columns
 
 
 def _checked_size(encoder_input: ImageInput, size_px: int | tuple[int, int] | None) -> tuple[int, int] | None:
