@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -325,3 +326,22 @@ def test_sizes_below_the_encoder_s_least_are_refused(size):
 def test_an_orientation_that_is_none_turns_nothing(value):
     header = read_header(jpeg(20, 10, value), LIMITS)
     assert (header.height, header.width, header.orientation) == (10, 20, 1)
+
+
+@pytest.mark.parametrize(
+    ("encoder_input", "options", "said"),
+    [
+        (VARIABLE, {"resize": "pad"}, ["resize pad has no effect: each picture keeps its own shape"]),
+        (FIXED, {"max_cells": 16}, ["max_cells 16 has no effect: every picture is brought to 64 x 64 px"]),
+        (VARIABLE, {"resize": "pad", "size_px": 64}, []),
+        (VARIABLE, {"max_cells": 16}, []),
+        (VARIABLE, {"max_cells": 16, "size_px": 64}, ["max_cells 16 has no effect"]),
+        (FIXED, {"resize": "crop"}, []),
+    ],
+)
+def test_options_without_effect_are_told_as_a_run_starts(
+    encoder_input: ImageInput, options: dict[str, Any], said: list[str]
+) -> None:
+    hints = ImageProcessor(encoder_input, compile=False, **options).hints
+    assert len(hints) == len(said)
+    assert all(hint.startswith(line) for hint, line in zip(hints, said, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +20,7 @@ from kosmos_vision.tiles import WHOLE, Tiling, choose_tiling, cut_tiles
 
 BEGIN, END = "<image>", "</image>"
 """Marks before and behind the cells of a picture."""
+MAX_CELLS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class ImageProcessor:
         *,
         size_px: int | tuple[int, int] | None = None,
         resize: Literal["squash", "crop", "pad"] = "squash",
-        max_cells: int = 256,
+        max_cells: int = MAX_CELLS,
         max_tiles: int = 1,
         max_pixels: int = 72_000_000,
         max_bytes: int = 64 * 1024 * 1024,
@@ -213,8 +215,22 @@ class ImageProcessor:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What would make it faster here."""
-        return self.resampler.hints
+        """Options that change nothing here, and what would make it faster."""
+        return *self._idle_options(), *self.resampler.hints
+
+    def _idle_options(self) -> Iterator[str]:
+        """Runs have begun with them, so they are no mistake that stops one."""
+        if self.size_px is None and self.resize != "squash":
+            yield (
+                f"resize {self.resize} has no effect: each picture keeps its own shape here; leave it out, or set "
+                "size_px, the size that all are brought to"
+            )
+        if self.size_px is not None and self.max_cells != MAX_CELLS:
+            yield (
+                f"max_cells {self.max_cells} has no effect: every picture is brought to {_by(self.size_px)} px here "
+                "(height x width); leave it out, or let pictures keep their own shape, with an encoder that can and no "
+                "size_px"
+            )
 
 
 def _middle(part: Box, size_px: tuple[int, int]) -> Box:

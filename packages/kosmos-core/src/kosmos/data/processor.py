@@ -78,7 +78,8 @@ class Processor(Protocol):
     One that changes at random what a model is trained on (augmentation) has ``augments = True`` and ``augmented(media,
     plan, random)``, which in training stands for ``decode`` and gives as many cells; all that it draws comes from
     ``random``, a ``numpy.random.Generator`` that depends on the run's seed and the sample's place in its order alone.
-    One that could be faster on this machine has ``hints``, lines that say how; they are told as a run starts.
+    One whose options have no effect together, or that could be faster on this machine, has ``hints``, lines that say
+    so; they are told as a run starts.
     """
 
     cell_shape: tuple[int, ...]

@@ -72,7 +72,7 @@ def marks_are_declared(modality: ModalityUnderTest) -> None:
                 raise BrokenPromise(f"{part} in the layout of {described(medium)}; marks: {modality.spec.marks}")
 
 
-@rule("modality", "hints", "what it has to say on how it could be faster is a tuple or a list of lines")
+@rule("modality", "hints", "what it has to say as a run starts is a tuple or a list of lines")
 def hints_are_lines(modality: ModalityUnderTest) -> None:
     processor: Any = modality.route.processor
     if getattr_static(processor, "hints", None) is None:
