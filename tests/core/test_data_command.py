@@ -59,11 +59,12 @@ def test_documents_are_printed_with_what_is_learned_of_them(rows, capsys):
     assert (status, err) == (0, "")
     assert "rows: 3 documents, 1 held out" in out
     assert "1 x 256 tokens: every document once takes about 1 step\n" in out
+    told = "image a.png (height x width in px: 32 x 32, fed as 64 x 64, resize squash): 2 x 2 cells in 4 slots"
     assert (
-        "<s><|system|>Be brief.<|end|><|user|><image>[image a.png: 2 x 2 cells in 4 slots]</image>What is this?"
+        f"<s><|system|>Be brief.<|end|><|user|><image>[{told}]</image>What is this?"
         "<|end|><|assistant|>«A square.<|end|></s>»"
     ) in out
-    assert "<s><image>[image a.png: 2 x 2 cells in 4 slots]</image>«red</s>»" in out
+    assert f"<s><image>[{told}]</image>«red</s>»" in out
     assert "<s>«Text alone.</s>»" in out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -113,3 +114,14 @@ def test_margins_need_a_colour() -> None:
     assert VideoProcessor(Bare(), resize="crop").fit.how == "crop"
     with pytest.raises(ConfigError, match="pad takes the encoder's mean colour, and Bare states none"):
         VideoProcessor(Bare(), resize="pad")
+
+
+@pytest.mark.parametrize("options", [{"num_frames": 3}, {"num_frames": 3, "time_marks": False}])
+def test_the_size_of_a_film_and_of_its_frames_are_told(options: dict[str, Any]) -> None:
+    film = np.zeros((20, 40, 56, 3), np.uint8)
+    file = encoded([*film], [125 * i for i in range(20)])
+    for media in (Media("video", film, rate_hz=8.0), Media("video", file)):
+        processor = VideoProcessor(COLOURS, **options)
+        told = processor.described(media, processor.plan(media))
+        # the last frame of the file has no length
+        assert re.fullmatch(r"height x width in px: 40 x 56, 2\.[45]\d* s; fed as 3 frames of 32 x 24", told)

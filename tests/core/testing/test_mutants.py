@@ -88,6 +88,11 @@ MUTANTS = [
         "hints", "AttributeError: no such part",
     ),
     Mutant(
+        "a description that is none", "processor.py", METHOD,
+        f"    def described(self, media: Media, plan: MediaPlan) -> int:\n        return plan.cells\n\n{METHOD}",
+        "described", "; expected one line",
+    ),
+    Mutant(
         "headers that are read after all", "processor.py", METHOD, f"    reads_headers = False\n\n{METHOD}",
         "plan-deterministic", "SonarProcessor says reads_headers = False, but a float32 array [96, 3] planned without",
     ),

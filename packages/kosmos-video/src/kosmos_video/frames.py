@@ -210,6 +210,18 @@ class VideoProcessor:
             )
         return times_s
 
+    def described(self, media: Media, plan: MediaPlan) -> str:
+        """The size and length of a film, and what is fed of it, for people.
+
+        Raises:
+            SampleError: as of ``plan`` where the header is read.
+        """
+        declared = self._header(media) if plan.recipe is None else plan.recipe.declared
+        size, fed = (" x ".join(map(str, of)) for of in ((declared.height_px, declared.width_px), self.size_px))
+        frames = len(plan.grids) * (1 if self.clip is None else self.clip.frames)
+        took = f"{declared.duration_s:.3g} s"
+        return f"height x width in px: {size}, {took}; fed as {frames} frame{'s' * (frames > 1)} of {fed}"
+
     def decode(self, media: Media, plan: MediaPlan) -> NDArray[np.uint8]:
         """uint8 [N, 3, cell_frames, h, w] for clips, [N, 3, h, w] for frames; N = the plan's cells.
 

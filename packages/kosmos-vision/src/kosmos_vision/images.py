@@ -170,6 +170,19 @@ class ImageProcessor:
         """As ``decode``, of the picture as it is changed in training."""
         return self._cells(media, plan, self.augmentation.draw(random))
 
+    def described(self, media: Media, plan: MediaPlan) -> str:
+        """The size of a picture and the one that is fed, for people.
+
+        Raises:
+            SampleError: as of ``plan`` where the header is read.
+        """
+        recipe: ImageRecipe = plan.recipe
+        header, tiling = read_header(media.source, self.limits), recipe.tiling
+        fed = _by((recipe.height_px, recipe.width_px))
+        tiles = f" and as {tiling.rows} x {tiling.columns} tiles of that" if tiling.is_split else ""
+        how = f", resize {self.resize}" if self.size_px is not None else ""
+        return f"height x width in px: {header.height} x {header.width}, fed as {fed}{tiles}{how}"
+
     def _cells(self, media: Media, plan: MediaPlan, change: Change) -> NDArray[np.uint8]:
         """Each grid is resized from what was decoded: the tiles as one picture, of which they are cut."""
         recipe: ImageRecipe = plan.recipe

@@ -79,7 +79,9 @@ class Processor(Protocol):
     plan, random)``, which in training stands for ``decode`` and gives as many cells; all that it draws comes from
     ``random``, a ``numpy.random.Generator`` that depends on the run's seed and the sample's place in its order alone.
     One whose options have no effect together, or that could be faster on this machine, has ``hints``, lines that say
-    so; they are told as a run starts.
+    so; they are told as a run starts. One that can say what it makes of a medium has ``described(media, plan)``, a line
+    for people, such as the size that it has and the one that the encoder gets. Training never asks; ``kosmos data``
+    does, of the documents that it prints.
     """
 
     cell_shape: tuple[int, ...]

@@ -12,11 +12,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from kosmos.data.document import Source
+from kosmos.data.foreign import calling
 from kosmos.data.marks import CORE_MARKS
 from kosmos.data.plan import DocumentPlan, PlannedMedia, Planner
+from kosmos.data.processor import Processor
 from kosmos.data.sources.folders import counts_files
 from kosmos.data.sources.well_known import is_medium
 from kosmos.data.tokenizer import Tokenizer
+from kosmos.errors import SampleError
 from kosmos.visible import in_a_line
 
 _TAGGED = re.compile(r"<(\w+)>([^<>\n]+)</\1>")
@@ -111,13 +114,29 @@ def _items(plan: DocumentPlan, planner: Planner) -> Iterator[tuple[int, int, str
     taken = dict.fromkeys(plan.slots, 0)
     for medium in plan.media:
         route = planner.routes[medium.media.modality]
+        told = described(medium, route.processor)
         for grid in medium.plan.grids:
             count, begin = route.slots(grid), taken[medium.stream]
             taken[medium.stream] += count
             if count:
                 size = " x ".join(str(side) for side in grid if side != 1) or "1"
                 where = int(plan.slots[medium.stream][begin])
-                yield where, count, f"{_called(medium)}: {size} cells in {count} slots"
+                yield where, count, f"{_called(medium)}{told and f' ({told})'}: {size} cells in {count} slots"
+                told = ""  # it is of the medium, and said once
+
+
+def described(planned: PlannedMedia, processor: Processor) -> str:
+    """What a processor says that it makes of a medium; nothing where it does not say, the reason where it cannot."""
+    if (describe := getattr(processor, "described", None)) is None:
+        return ""
+    try:
+        with calling(processor, "described"):
+            told = describe(planned.media.load(), planned.plan)
+            if not isinstance(told, str):
+                raise TypeError(f"expected a text, got {type(told).__name__}")
+    except SampleError as error:
+        return f"cannot be used: {error}"
+    return told
 
 
 def _called(medium: PlannedMedia) -> str:

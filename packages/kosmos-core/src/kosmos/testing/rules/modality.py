@@ -81,6 +81,18 @@ def hints_are_lines(modality: ModalityUnderTest) -> None:
         raise BrokenPromise(f"{called(processor, 'hints')}: {hints!r:.80}; expected a tuple or a list of lines")
 
 
+@rule("modality", "described", "what it tells of a planned medium, where it does, is one line")
+def descriptions_are_lines(modality: ModalityUnderTest) -> None:
+    processor: Any = modality.route.processor
+    if getattr_static(processor, "described", None) is None:
+        return
+    for medium in modality.media:
+        told = processor.described(medium, planned(processor, medium))
+        if not isinstance(told, str) or "\n" in told:
+            name = called(processor, "described")
+            raise BrokenPromise(f"{name} of {described(medium)}: {told!r:.80}; expected one line")
+
+
 @rule(
     "modality",
     "plan-deterministic",
@@ -329,6 +341,7 @@ RULES = (
     has_a_sample_set,
     marks_are_declared,
     hints_are_lines,
+    descriptions_are_lines,
     plans_are_deterministic,
     cells_stay,
     augments_as_planned,
