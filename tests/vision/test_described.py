@@ -51,3 +51,21 @@ def test_the_size_of_a_turned_picture_is_the_upright_one() -> None:
 def test_a_picture_that_cannot_be_read_is_told_by_its_reason() -> None:
     with pytest.raises(SampleError, match="not a picture that can be read"):
         told(FIXED, b"no picture")
+
+
+@pytest.mark.parametrize("format", ["TIFF", "GIF", "PNG", "WEBP"])
+def test_of_several_pages_or_frames_it_is_told_that_the_first_is_taken(format: str) -> None:
+    pages = [Image.new("RGB", (40, 30), colour) for colour in ("red", "green", "blue")]
+    told_of = told(VARIABLE, saved(pages, format))
+    assert told_of == "height x width in px: 30 x 40, the first of 3 pages or frames, fed as 32 x 48"
+    assert told(VARIABLE, saved(pages[:1], format)) == "height x width in px: 30 x 40, fed as 32 x 48"
+
+
+def test_what_else_the_file_of_a_phone_holds_is_no_page() -> None:
+    pictures = [Image.new("RGB", (40, 30), colour) for colour in ("red", "green")]
+    assert told(VARIABLE, saved(pictures, "MPO")) == "height x width in px: 30 x 40, fed as 32 x 48"
+
+
+def test_pages_that_are_broken_behind_the_first_are_no_matter() -> None:
+    pages = saved([Image.new("RGB", (40, 30), colour) for colour in ("red", "green")], "TIFF")
+    assert told(VARIABLE, pages[: len(pages) // 2]) == "height x width in px: 30 x 40, fed as 32 x 48"

@@ -74,6 +74,23 @@ def read_header(source: MediaSource, limits: Limits) -> Header:
     return Header(width, height, orientation) if orientation >= 5 else Header(height, width, orientation)
 
 
+def count_frames(source: MediaSource, limits: Limits) -> int:
+    """Pages of a TIFF, or frames of an animation, of which the first is the picture.
+
+    Raises:
+        SampleError: as of ``read_header``.
+    """
+    if isinstance(source, np.ndarray):
+        return 1
+    with _opened(source, limits) as file, _recognised(file, limits) as picture:
+        if picture.format == "MPO":  # as of phones: a JPEG, with what else belongs to it
+            return 1
+        try:
+            return int(getattr(picture, "n_frames", 1))
+        except Exception:  # nobody reads what is broken behind the first
+            return 1
+
+
 def load_rgb(source: MediaSource, limits: Limits, orientation: int | None, wanted: tuple[int, int]) -> Image.Image:
     """The first frame as an upright 8-bit RGB picture, transparency laid on white.
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import FileSpan, Media, Segment, StoredMedia
 from kosmos.data.sources.columns import kind_of
+from kosmos.data.sources.pages import refuse_choice
 from kosmos.data.sources.times import clip_beside, read_clip
 from kosmos.data.sources.wish_names import stated_rate
 from kosmos.errors import SampleError
@@ -338,7 +339,7 @@ def read_media(
         has_time: whether an object may say which stretch of it is meant (``clip_beside``).
 
     Raises:
-        SampleError: see ``read_source``, ``read_clip`` and ``clip_beside``.
+        SampleError: see ``read_source``, ``read_clip``, ``clip_beside`` and ``refuse_choice``.
     """
     of_all = read_clip(clip)
     for item in value if isinstance(value, list | tuple) else [value]:
@@ -352,6 +353,9 @@ def read_media(
                     yield Media(modality, _values(item["array"]), span, _rate(item["sampling_rate"]))
                 else:
                     held = _held(modality, item)
+                    for said in (item, held):
+                        if isinstance(said, Mapping):
+                            refuse_choice(said, has_time=has_time)
                     yield Media(modality, read_source(modality, held, root), span, stated_rate_of(held))
             except SampleError as error:
                 raise type(error)(f"{modality}: {error}") from error

@@ -1,0 +1,36 @@
+"""Rows that choose a page or a frame of a medium's file, which nothing here does: they would learn of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kosmos.errors import SampleError
+
+_KEYS: Final = ("page", "frame")
+
+
+def refuse_choice(said: Mapping[str, Any], *, has_time: bool = False) -> None:
+    """
+    Args:
+        said: an object that holds or names a medium.
+        has_time: whether the medium has time, of which a clip is taken.
+
+    Raises:
+        SampleError: it has the number of a page or a frame. Other values of these keys say what the medium shows.
+    """
+    for key in _KEYS:
+        if key in said and _is_number(said[key]):
+            clip = "; of what has time a clip is taken (clip: [start, end] in seconds)" if has_time else ""
+            raise SampleError(
+                f"{key} {said[key]}: a row chooses no {key} of a file; write each {key} into a file of its own (such "
+                f"as tiffsplit FILE, or magick FILE {key}-%d.png), name that, and leave {key} out{clip}"
+            )
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, float):  # as tables of numbers with gaps have them; a gap is no number
+        return value.is_integer()
+    return isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal())
