@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kosmos_vision.images import ImageInput
 from kosmos_vision.own_shape import MOST_STRETCH, fit_cells
 
-VARIABLE = ImageInput((16, 16), None)
+PATCH = (16, 16)
 SIDE = st.one_of(st.integers(1, 400), st.integers(1, 20_000))
 """Pixels: as often of few cells as of many."""
 BUDGET = st.integers(6, 1200)
@@ -41,13 +40,13 @@ def fits(size_px: tuple[int, int], budget: int) -> bool:
 def test_known_pictures_take_the_cells_that_stretch_them_little(
     size_px: tuple[int, int], budget: int, grid: tuple[int, int]
 ) -> None:
-    assert fit_cells(size_px, VARIABLE, budget) == grid
+    assert fit_cells(size_px, PATCH, budget) == grid
 
 
 @given(SIDE, SIDE, st.integers(1, 1200))
 @settings(max_examples=200, deadline=None)
 def test_never_over_the_budget_and_never_larger_by_a_cell(height: int, width: int, budget: int) -> None:
-    rows, columns = fit_cells((height, width), VARIABLE, budget)
+    rows, columns = fit_cells((height, width), PATCH, budget)
     assert 1 <= rows * columns <= budget
     assert (rows - 1) * 16 < height
     assert (columns - 1) * 16 < width
@@ -58,7 +57,7 @@ def test_never_over_the_budget_and_never_larger_by_a_cell(height: int, width: in
 def test_what_fits_loses_no_pixel_and_what_does_not_is_stretched_by_a_quarter_at_most(
     height: int, width: int, budget: int
 ) -> None:
-    grid = fit_cells((height, width), VARIABLE, budget)
+    grid = fit_cells((height, width), PATCH, budget)
     lower, higher = scales((height, width), grid)
     if fits((height, width), budget):
         assert lower >= 1
@@ -70,7 +69,7 @@ def test_what_fits_loses_no_pixel_and_what_does_not_is_stretched_by_a_quarter_at
 @settings(max_examples=200, deadline=None)
 def test_a_larger_budget_never_shows_less(height: int, width: int, budget: int, more: int) -> None:
     size_px = height, width
-    less, most = (scales(size_px, fit_cells(size_px, VARIABLE, n)) for n in (budget, budget + more))
+    less, most = (scales(size_px, fit_cells(size_px, PATCH, n)) for n in (budget, budget + more))
     if fits(size_px, budget):
         assert most == less
     elif fits(size_px, budget + more):
@@ -84,16 +83,15 @@ def test_a_larger_budget_never_shows_less(height: int, width: int, budget: int, 
 def test_a_turned_picture_takes_the_turned_grid_and_the_longer_side_no_fewer_cells(
     height: int, width: int, budget: int
 ) -> None:
-    rows, columns = fit_cells((height, width), VARIABLE, budget)
-    assert fit_cells((width, height), VARIABLE, budget) == (columns, rows)
+    rows, columns = fit_cells((height, width), PATCH, budget)
+    assert fit_cells((width, height), PATCH, budget) == (columns, rows)
     assert rows <= columns if height <= width else rows >= columns
 
 
 @given(SIDE, SIDE, st.integers(12, 300))
 @settings(max_examples=100, deadline=None)
 def test_what_the_encoder_takes_at_least_and_at_most_is_kept_to(height: int, width: int, budget: int) -> None:
-    limited = ImageInput((16, 16), None, min_cells=(2, 4), max_cells=(10, 12))
-    rows, columns = fit_cells((height, width), limited, budget)
+    rows, columns = fit_cells((height, width), PATCH, budget, least=(2, 4), most=(10, 12))
     assert 2 <= rows <= 10
     assert 4 <= columns <= 12
     assert rows * columns <= budget

@@ -149,8 +149,8 @@ class ImageProcessor:
         own = header.height, header.width
         if self.size_px is not None:
             return self._plan_of(header.orientation, self.size_px, choose_tiling(own, self.size_px, self.max_tiles))
-        rows, columns = fit_cells(own, self.input, self.max_cells)
-        patch = self.input.patch_px
+        patch, least, most = self.input.patch_px, self.input.min_cells, self.input.max_cells
+        rows, columns = fit_cells(own, patch, self.max_cells, least=least, most=most)
         return self._plan_of(header.orientation, (rows * patch[0], columns * patch[1]))
 
     def _plan_of(self, orientation: int | None, size_px: tuple[int, int], tiling: Tiling = WHOLE) -> MediaPlan:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isqrt
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from kosmos_vision.images import ImageInput
+from typing import NamedTuple
 
 MOST_STRETCH = 1.25
 """Times that a picture made smaller for the budget becomes wider or higher against its other side, where there is a
@@ -33,7 +30,14 @@ class _Side(NamedTuple):
         return cells * self.patch_px / self.px  # one rounding of whole numbers: equal scales are equal
 
 
-def fit_cells(size_px: tuple[int, int], encoder_input: ImageInput, max_cells: int) -> tuple[int, int]:
+def fit_cells(
+    size_px: tuple[int, int],
+    patch_px: tuple[int, int],
+    max_cells: int,
+    *,
+    least: tuple[int, int] = (1, 1),
+    most: tuple[int, int] | None = None,
+) -> tuple[int, int]:
     """(rows, columns) for a picture that keeps its shape, up to whole cells.
 
     One that fits has each side rounded up to whole cells, so that nothing of it is lost. Others are made smaller: of
@@ -43,22 +47,18 @@ def fit_cells(size_px: tuple[int, int], encoder_input: ImageInput, max_cells: in
 
     Args:
         size_px: (height, width) of the picture.
-        encoder_input: whose least and most rows and columns are kept to.
-        max_cells: at least as many as the encoder's least rows and columns have.
+        patch_px: (height, width) of a cell.
+        max_cells: at least as many as ``least`` has.
+        least: rows and columns that the encoder takes.
+        most: rows and columns that the encoder takes; None where there is no limit.
 
     Source: ``get_image_size_for_seq`` of timm (NaFlex) rounds up, too, and takes the largest scale of the smaller side
     alone: 300 x 3,000 pixels in 64 cells become 3 x 21, 1.43 times as high as they were, here 2 x 20. It enlarges small
     pictures to the budget; here they stay small.
     """
     high, wide = (
-        _Side(size, patch, least, max(least, min(-(-size // patch), most or max_cells)))
-        for size, patch, least, most in zip(
-            size_px,
-            encoder_input.patch_px,
-            encoder_input.min_cells,
-            encoder_input.max_cells or (None, None),
-            strict=True,
-        )
+        _Side(size, patch, low, max(low, min(-(-size // patch), top)))
+        for size, patch, low, top in zip(size_px, patch_px, least, most or (max_cells, max_cells), strict=True)
     )
     if high.full <= high.most and wide.full <= wide.most and high.full * wide.full <= max_cells:
         return high.full, wide.full
