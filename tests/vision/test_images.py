@@ -345,3 +345,10 @@ def test_options_without_effect_are_told_as_a_run_starts(
     hints = ImageProcessor(encoder_input, compile=False, **options).hints
     assert len(hints) == len(said)
     assert all(hint.startswith(line) for hint, line in zip(hints, said, strict=True))
+
+
+@pytest.mark.parametrize("encoder_input", [FIXED, VARIABLE], ids=["fixed", "variable"])
+@pytest.mark.parametrize("front", [b"", b"\n\n"])
+def test_of_a_pdf_it_is_told_that_its_pages_have_to_be_rendered(encoder_input: ImageInput, front: bytes) -> None:
+    with pytest.raises(SampleError, match=r"render its pages first \(pdftoppm -r 150 -png FILE.pdf page\)"):
+        whole(ImageProcessor(encoder_input), front + b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n")

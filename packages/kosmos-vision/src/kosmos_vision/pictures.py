@@ -173,9 +173,22 @@ def _recognised(file: IO[bytes], limits: Limits) -> Iterator[Image.Image]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(file, formats=_formats()) as picture:
+        with _open_image(file) as picture:
             _check_pixels(*picture.size, limits)
             yield picture
+
+
+def _open_image(file: IO[bytes]) -> Image.Image:
+    try:
+        return Image.open(file, formats=_formats())
+    except UnidentifiedImageError as error:
+        file.seek(0)
+        if b"%PDF-" not in file.read(1024):  # readers allow as much in front of it
+            raise
+        raise SampleError(
+            "a PDF is no picture: render its pages first (pdftoppm -r 150 -png FILE.pdf page) and name the picture of "
+            "each page"
+        ) from error
 
 
 @contextmanager
