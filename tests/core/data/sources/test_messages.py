@@ -301,7 +301,7 @@ def test_errors_name_the_keys_that_a_turn_has(open_, rows, turn, cause):
     [
         ({"image_end": 2.0}, r"messages\[0\]: image_end of the image part is not read; write clip: \[start, end\]"),
         ({"start": 1.5, "end": None}, "start of the image part is not read"),
-        ({"page": 2}, r"messages\[0\]: image part: page 2: a row chooses no page of a file"),
+        ({"page": 2, "image": "a.gif"}, r"messages\[0\]: image part: page 2: a row chooses no page of a file"),
         ({"text": "A cat."}, "text beside the medium of the image part is not read; make it a text part"),
     ],
 )

@@ -46,6 +46,14 @@ def test_the_number_of_a_page_in_the_object_of_a_medium_is_refused(
             list(read_media("ticks", medium, root))
 
 
+def test_of_a_file_that_holds_one_the_number_says_where_it_is_from(tmp_path: Path) -> None:
+    (tmp_path / "scan_2.png").write_bytes(b"p")
+    for medium in ({"path": "scan_2.png", "page": 2}, {"bytes": b"\x89PNG", "page": 2}):
+        assert len(list(read_media("ticks", medium, MediaRoot(tmp_path)))) == 1
+    with pytest.raises(SampleError, match="page 2"):
+        list(read_media("ticks", {"bytes": b"II*\0of pages", "page": 2}, MediaRoot(tmp_path)))
+
+
 def test_of_media_that_have_time_a_clip_is_advised(root: MediaRoot) -> None:
     with pytest.raises(SampleError, match=r"frame 3: .* \(clip: \[start, end\] in seconds\)$"):
         list(read_media("ticks", {"path": "m.tif", "frame": 3}, root, has_time=True))
