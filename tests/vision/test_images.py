@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 
 from kosmos import ConfigError, Media, SampleError
@@ -138,6 +139,23 @@ def test_sixteen_bits_are_scaled_and_not_clipped() -> None:
         found = whole(ImageProcessor(FIXED), encoded(Image.fromarray(ramp), format))
         assert np.abs(found[..., 0].astype(int) - ramp / 257).max() <= 1
         assert np.array_equal(found[..., 0], found[..., 2])
+
+
+def twelve_bits(values: NDArray[np.uint16]) -> bytes:
+    """A TIFF of 12 bits a pixel, two of which are in three bytes; Pillow writes none."""
+    height, width = values.shape
+    packed = b"".join(int(a << 12 | b).to_bytes(3, "big") for a, b in values.astype(int).reshape(-1, 2))
+    tags = {256: width, 257: height, 258: 12, 259: 1, 262: 1, 273: 8, 277: 1, 278: height, 279: len(packed)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return b"II*\0" + struct.pack("<I", 8 + len(packed)) + packed + struct.pack("<H", len(tags)) + entries + bytes(4)
+
+
+def test_grey_of_many_bits_is_read_by_what_a_tiff_states() -> None:
+    ramp = np.linspace(0, 4095, 64 * 64).astype(np.uint16).reshape(64, 64)
+    found = whole(ImageProcessor(FIXED), twelve_bits(ramp))
+    assert np.abs(found[..., 0].astype(int) - ramp / 16.06).max() <= 1
+    inverted = encoded(Image.fromarray(ramp * 16), "TIFF", tiffinfo={262: 0})  # white is zero
+    assert np.abs(whole(ImageProcessor(FIXED), inverted)[..., 0].astype(int) - (255 - ramp / 16.06)).max() <= 2
 
 
 def test_sixteen_bit_rgb_tiff_is_scaled(shared_data: Callable[[str], Path]) -> None:

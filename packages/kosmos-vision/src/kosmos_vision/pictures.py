@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
-from PIL.TiffImagePlugin import BITSPERSAMPLE
+from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION
 
 from kosmos import SampleError
 from kosmos.data.document import MediaSource
@@ -252,15 +252,22 @@ def _without_range(kind: str) -> SampleError:
     return SampleError(f"pixels of {kind} have no agreed range; store the picture with 8 or 16 bits")
 
 
-_TO_8_BITS = ((np.arange(1 << 16) * 255 + 32767) // 65535).astype(np.uint8)
+@cache
+def _to_8_bits(bits: int) -> NDArray[np.uint8]:
+    most = (1 << bits) - 1
+    return ((np.arange(most + 1) * 255 + most // 2) // most).astype(np.uint8)
 
 
 def _from_16_bits(picture: Image.Image) -> Image.Image:
-    """Grey of 16 bits scaled to 8, where Pillow's ``convert`` would clip at 255."""
-    values = np.asarray(picture)
-    if values.min() < 0 or values.max() > 65535:
+    """Grey of 16 bits, or of the 12 that a TIFF states, scaled to 8, where Pillow's ``convert`` would clip at 255."""
+    values, tags = np.asarray(picture), getattr(picture, "tag_v2", {})
+    stated = tags.get(BITSPERSAMPLE, (16,))
+    bits = 12 if stated == (12,) else 16
+    if values.min() < 0 or values.max() >= 1 << bits:
         raise SampleError(f"grey values from {values.min()} to {values.max()}; need 8 or 16 bits without sign")
-    grey = _TO_8_BITS[values]
+    grey = _to_8_bits(bits)[values]
+    if tags.get(PHOTOMETRIC_INTERPRETATION) == 0:  # white is zero, which Pillow turns over for 8 bits alone
+        grey = 255 - grey
     clear = picture.info.get("transparency")
     if not isinstance(clear, int):
         return Image.fromarray(grey)
