@@ -20,31 +20,40 @@ from kosmos.runtime.processes import children
 LOOKS_S = 2.0
 """Seconds between two looks."""
 LEFT_S = 60.0
-"""Seconds in which the agent asks how a rank ended, at most: it gives ranks 30 to end after a signal, one by one."""
+"""Seconds in which the agent asks how its ranks ended, at most: it gives them 30 to end after a signal, one by one."""
 
 
 def end_where_unseen() -> None:
-    """Have this process, torchrun's agent, end with the status of its ranks once it has left one unseen for long."""
+    """Have this process, torchrun's agent, end with the status of its ranks once all have ended and it does not see it
+    for long."""
     if hasattr(os, "waitid"):
         threading.Thread(target=_look, name="unseen", daemon=True).start()
 
 
 def _look() -> None:
     ranks: set[int] = set()
-    since: dict[int, float] = {}
-    while True:
+    looks = 0
+    while looks * LOOKS_S <= LEFT_S:
         time.sleep(LOOKS_S)
-        ranks |= set(children(os.getpid()))
+        run = set(children(os.getpid()))
+        ranks |= {child for child in run if _is_rank(child)}
         ended = {rank: status for rank in ranks if (status := _status(rank)) is not None}
-        since = {rank: since.get(rank, time.monotonic()) for rank in ended}
-        if since and time.monotonic() - min(since.values()) > LEFT_S:
-            break
+        looks = looks + 1 if ended and run.isdisjoint(ranks) else 0  # counted: a machine may have slept meanwhile
     line = (
-        "the launcher of this node waits for a node that does not answer, and its ranks have ended; it ends too, and "
-        "those of its ranks that still run end with it"
+        "the launcher of this node waits for a node that does not answer, and its ranks have ended; it ends with their "
+        "status"
     )
     print(TrainingError(line).line(), file=sys.stderr, flush=True)
     os._exit(exit_status(status for status in ended.values() if status) if any(ended.values()) else 1)
+
+
+def _is_rank(child: int) -> bool:
+    """Whether torchrun has started a child, in a session of its own. In a container it may have been given others,
+    whom nobody asks how they ended: it is the first process there."""
+    try:
+        return os.getsid(child) == child
+    except OSError:  # it has just ended
+        return False
 
 
 def _status(rank: int) -> int | None:

@@ -168,8 +168,10 @@ class Parallel:
         if first is None:
             return [value for value, _, _ in everyone]
         raised: KosmosError = error if first == self.rank and error is not None else everyone[first][1]
-        if named and self.world_size > self.local_world_size and any(failed is None for _, failed, _ in everyone):
-            raised.args = (f"{raised} (rank {first} alone, on {everyone[first][2]})",)
+        failed = sum(error is not None for _, error, _ in everyone)
+        if named and self.world_size > self.local_world_size and failed < self.world_size:
+            more = f" and {failed - 1:,} more of {self.world_size:,}; the first is" if failed > 1 else " alone,"
+            raised.args = (f"{raised} (rank {first}{more} on {everyone[first][2]})",)
         raised.agreed = True
         raise raised
 

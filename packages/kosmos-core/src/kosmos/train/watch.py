@@ -93,15 +93,16 @@ class Watch:
         self.main = threading.get_ident()
         self.beat = 0
         self.seen: dict[tuple[int, str], tuple[int, float]] = {}
-        self.answered = time.monotonic()
-        """When the store was asked last and has answered."""
+        self.asked = 0
+        """How often the store was asked."""
+        self.asks = False
+        """Whether it is asked now, and has not answered."""
         self.ended = threading.Event()
         self.go_on = ""
         """What goes on with the run, where something was begun that can be gone on with."""
         self.thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
-        self.answered = time.monotonic()
         self.thread.start()
         if self.store is not None:
             threading.Thread(target=self._mind, name="store", daemon=True).start()
@@ -145,12 +146,14 @@ class Watch:
 
     def _run(self) -> None:
         while not self.ended.wait(BEAT_S):
+            self.asked, self.asks = self.asked + 1, True
             try:
                 status = self.told()
                 everyone = self._exchange()
             except Exception:  # the store went with another rank, whose end is not ours to report
                 return
-            self.answered = time.monotonic()
+            finally:
+                self.asks = False
             if status is not None and not self.ended.wait(GRACE_S):
                 os._exit(status)  # the main thread waits for a rank that is gone
             found = self._hanging(everyone) if everyone is not None else None
@@ -160,15 +163,18 @@ class Watch:
                 return
 
     def _mind(self) -> None:
-        """End this rank by what it knows itself, where the store does not answer: it is served by a node that may be
-        frozen or cut off, and whoever asks it then waits for ever."""
+        """End this rank by what it knows itself, where a call of the store does not return: it is served by a node that
+        may be frozen or cut off.
+
+        Looks are counted and not seconds: this process may have been stopped meanwhile, or its machine have slept.
+        """
+        looks, known = 0, (self.asked, self.progress.count)
         while not self.ended.wait(BEAT_S):
-            still = self._unchanged_s((self.parallel.rank, "own"), self.progress.count)
-            silent = time.monotonic() - self.answered
-            if min(still, silent) <= self.hang_s:
+            now = self.asked, self.progress.count
+            looks, known = (looks + 1 if now == known and self.asks else 0), now
+            more = GRACE_S if self.parallel.local_rank else 0.0  # of a node one says it, and ends the others
+            if looks * BEAT_S <= self.hang_s + more:
                 continue
-            if self.parallel.local_rank and self.ended.wait(GRACE_S):  # of a node one says it, and ends the others
-                return
             self.stop(
                 RankHangs(
                     f"no progress for {self.hang_s:g} s: the node of rank 0 ({_place()}) does not answer, and rank "
