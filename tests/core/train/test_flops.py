@@ -16,6 +16,7 @@ from kosmos.data.feeder import open_feeder
 from kosmos.model.attention import attend
 from kosmos.model.segments import Segments
 from kosmos.run_sources import open_sources
+from kosmos.runtime.cores import usable_cores
 from kosmos.train.flops import (
     _MAPPING,
     BACKBONE,
@@ -130,11 +131,22 @@ def test_a_run_that_goes_on_does_not_count_again_what_it_knows() -> None:
     assert again.wants(3, batch, compiled=True)
 
 
+def test_processes_that_share_the_cores_of_a_machine_have_no_peak_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, alone, batch = counted({})
+    alone.row([alone.count([batch])], 1.0)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(4 * usable_cores()))
+    _, crowded, _ = counted({})
+    crowded.row([crowded.count([batch])], 1.0)
+    assert crowded.peak is not None and alone.peak is not None
+    assert crowded.peak * 4 == pytest.approx(alone.peak / torch.get_num_threads())
+
+
 def test_every_step_says_what_it_came_to(tmp_path: Path) -> None:
     train_model(small_run(tmp_path / "run"), registry=ticks_registry())
     for row in rows_of(tmp_path / "run" / "metrics.jsonl"):
         assert row["flops"] > 0
         assert 0 < row["mfu_half_causal"] < row["mfu"] < 1
+        assert row["mfu"] == pytest.approx(row["flops"] / row["step_s"] / row["peak_flops"], rel=1e-3)
         assert row["mfu"] == pytest.approx(sum(row["mfu_by_module"].values()))
         assert set(row["mfu_by_module"]) == {BACKBONE, "ticks", HEAD}
         assert row["samples_per_s"] > 0 and row["peak_memory_bytes"] > 1e6

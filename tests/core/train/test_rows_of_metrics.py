@@ -120,7 +120,8 @@ def test_a_line_of_the_console_says_what_a_step_came_to_and_cost(tmp_path, capsy
     for said in (
         f"{last['tokens_per_s']:,.0f} tokens/s ({last['text_tokens_per_s']:,.0f} text, ",
         f"{last['media_tokens_per_s']:,.0f} media)  {last['samples_per_s']:,.1f} samples/s  fill ",
-        f"  imbalance ticks {last['imbalance_by_stream']['ticks']:.2f}  MFU {100 * last['mfu']:.1f} % (backbone ",
+        f"  imbalance ticks {last['imbalance_by_stream']['ticks']:.2f}  MFU {100 * last['mfu']:.1f} % of ",
+        f" {last['peak_flops'] / 1e12:,.3g} TFLOP/s (backbone ",
         f"; causal attention halved {100 * last['mfu_half_causal']:.1f})  data wait ",
         f"  peak {last['peak_memory_bytes'] / 2**30:,.1f} GiB  0:00 left",
     ):

@@ -24,6 +24,8 @@ from kosmos.data.batch import PackedBatch
 from kosmos.model.loss import computed_positions
 from kosmos.model.omni import OmniModel
 from kosmos.model.sequence import part_of
+from kosmos.runtime.cores import usable_cores
+from kosmos.runtime.environment import num_local_processes
 from kosmos.train.parameter_groups import is_product
 
 EVERY = 50
@@ -217,6 +219,11 @@ class FlopMeter:
                 saved = times.pair * cost.pair * work.pairs / 2 / shared
         return Counted(full, saved)
 
+    def _cores_of_own(self) -> float:
+        """Share of a process's threads on a CPU that have a core of their own, as several share the machine."""
+        wanted = torch.get_num_threads() * num_local_processes()
+        return min(1.0, usable_cores() / wanted) if self.device.type == "cpu" else 1.0
+
     def row(self, counted: Sequence[Counted], seconds: float) -> dict[str, Any]:
         """Fields of a row of metrics, of what each process has counted. Empty before the first count.
 
@@ -225,12 +232,13 @@ class FlopMeter:
         if not self.costs:
             return {}
         if self.peak is None:
-            self.peak = peak_flops(self.device, self.dtype)
+            self.peak = peak_flops(self.device, self.dtype) * self._cores_of_own()
         full = {name: sum(one.by_module.get(name, 0.0) for one in counted) for name in counted[0].by_module}
         saved = sum(one.saved for one in counted)
         rate = seconds * self.peak * len(counted)
         return {
             "flops": sum(full.values()),
+            "peak_flops": self.peak * len(counted),
             "mfu": sum(full.values()) / rate,
             "mfu_half_causal": (sum(full.values()) - saved) / rate,
             "mfu_by_module": {name: flops / rate for name, flops in full.items()},

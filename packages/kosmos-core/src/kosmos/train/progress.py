@@ -279,7 +279,8 @@ def meters(row: Mapping[str, Any]) -> Iterator[str]:
         yield "imbalance " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in row["imbalance_by_stream"].items())
     if "mfu" in row:
         of = ", ".join(f"{name} {100 * share:.1f}" for name, share in row["mfu_by_module"].items())
-        yield f"MFU {_percent(row['mfu'])} ({of}; causal attention halved {100 * row['mfu_half_causal']:.1f})"
+        most = f" of {row['peak_flops'] / 1e12:,.3g} TFLOP/s" if "peak_flops" in row else ""
+        yield f"MFU {_percent(row['mfu'])}{most} ({of}; causal attention halved {100 * row['mfu_half_causal']:.1f})"
     yield _waiting(row)
     yield f"peak {row['peak_memory_bytes'] / 2**30:,.1f} GiB"
     if "compilations" in row:

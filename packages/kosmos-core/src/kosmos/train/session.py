@@ -16,7 +16,6 @@ from kosmos.evaluate.score import Scores, ScoringStopped
 from kosmos.lock import check_lock, keep_lock
 from kosmos.model.fp8 import slower_here
 from kosmos.plugins import Registry
-from kosmos.runtime.contention import Contention
 from kosmos.runtime.devices import slower_without_triton
 from kosmos.runtime.launch import apart
 from kosmos.runtime.parallel import Parallel
@@ -40,6 +39,7 @@ from kosmos.train.sharding import layout
 from kosmos.train.starting import begin_with, newest, start_trainer
 from kosmos.train.stopping import StopRequest, heed_swallowed, how_to_go_on
 from kosmos.train.trackers import Trackers
+from kosmos.train.waste import Waste
 from kosmos.train.watch import open_watch
 
 TELLS_OF_FOLDER = (DataError, TrainingError, Interrupted, KeyboardInterrupt)
@@ -241,7 +241,7 @@ class Session:
         step = self.trainer.step
         before = self.scorings.take_up(step) if self.resumed and step else self.scorings.first()
         self._stop_if_asked()
-        opened, said, contention = self.opened, False, Contention(self.opened.device)
+        opened, said, waste = self.opened, False, Waste(self.config.data, self.opened.workers, self.opened.device)
         while self.trainer.step < steps and not self.scorings.early.wanted:
             try:
                 with self.clock.spending("productive"), self.profiler.around(self.trainer.step + 1):
@@ -259,7 +259,7 @@ class Session:
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
             self._keep_settings()
             self._log(row)
-            self._warn((contention.look(), self.trainer.budget.warning()))
+            self._warn((*waste.look(row), self.trainer.budget.warning()))
             if step == self.trainer.first_step + LEARNS_WITHIN:
                 self._warn(learns_nothing(self.trainer.model))
             if not said and (origin := self.trainer.feeder.torn):

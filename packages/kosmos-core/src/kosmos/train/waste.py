@@ -1,0 +1,82 @@
+"""What makes a run slow and is no matter of the model: told once each, by the figures of its own steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from kosmos.config import DataConfig
+from kosmos.runtime.contention import Contention
+from kosmos.runtime.cores import usable_cores
+
+WINDOW_STEPS, WINDOW_S = 20, 15.0
+"""Steps and seconds that are looked at as a whole: the first row of a run is always waited for."""
+WAITS, EMPTY = 0.5, 0.5
+"""Shares of the time that is waited for rows, and of the rows that are empty, from which on a line is due."""
+FEW = 16
+"""Documents that are looked over for a row, below which that may be why rows are empty."""
+
+
+class Waste:
+    """Looks at every step.
+
+    Args:
+        data: how rows are filled.
+        workers: processes of this rank that decode.
+    """
+
+    def __init__(self, data: DataConfig, workers: int, device: torch.device) -> None:
+        self._data, self._workers = data, workers
+        self._contention = Contention(device)
+        self._told = set[str]()
+        self._begin()
+
+    def look(self, row: Mapping[str, Any]) -> Iterator[str | None]:
+        """What to tell the user after a step; mostly None.
+
+        Args:
+            row: of metrics.
+        """
+        yield self._contention.look()
+        self._steps += 1
+        self._seconds += row["step_s"]
+        self._waited += row["data_wait_s"]
+        self._fill += row["fill"]
+        if self._steps < WINDOW_STEPS or self._seconds < WINDOW_S:
+            return
+        waits, empty = self._waited / self._seconds, 1 - self._fill / self._steps
+        if waits > WAITS:
+            yield self._once("waits", self._of_waiting(waits))
+        if empty > EMPTY:
+            yield self._once("empty", self._of_empty_rows(empty))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._steps = 0
+        self._seconds = self._waited = self._fill = 0.0
+
+    def _once(self, what: str, line: str | None) -> str | None:
+        if line is None or what in self._told:
+            return None
+        self._told.add(what)
+        return line
+
+    def _of_waiting(self, share: float) -> str:
+        workers = f"data.workers {self._workers}" + ("" if self._workers else ", so that this process decodes itself")
+        return (
+            f"for {100 * share:.0f} % of the last {self._seconds:.0f} s this run waited for rows to be decoded "
+            f"({workers}; {usable_cores()} cores): raise data.workers, or make the media smaller once, before training"
+        )
+
+    def _of_empty_rows(self, share: float) -> str | None:
+        data = self._data
+        if data.cells_per_pack:
+            most = ", ".join(f"{name} {cells:,}" for name, cells in data.cells_per_pack.items())
+            why = f"data.cells_per_pack ({most}) lets no more media into them: raise it, or lower data.tokens_per_pack"
+        elif data.look_ahead < FEW:
+            why = f"of data.look_ahead {data.look_ahead} documents too few fit together: raise it"
+        else:
+            return None
+        return f"{100 * share:.0f} % of the last {self._steps} steps' rows was empty: {why}"

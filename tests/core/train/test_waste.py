@@ -1,0 +1,43 @@
+"""What makes a run slow and is no matter of the model is told once, with what helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from kosmos.config import DataConfig
+from kosmos.train.waste import Waste
+
+
+def told(data: dict[str, Any], *rows: tuple[float, float, float], times: int = 40) -> list[str]:
+    """What is said of rows of (step_s, data_wait_s, fill), each of which comes so often."""
+    waste = Waste(DataConfig(**data), 1, torch.device("cpu"))
+    steps = [{"step_s": s, "data_wait_s": w, "fill": f} for s, w, f in rows for _ in range(times)]
+    return [line for row in steps for line in waste.look(row) if line is not None]
+
+
+def test_a_run_that_waits_for_rows_says_so_once() -> None:
+    (line,) = told({}, (1.0, 0.1, 1.0), (1.0, 0.9, 1.0), (1.0, 0.95, 1.0))
+    assert line.startswith("for 90 % of the last 20 s this run waited for rows to be decoded (data.workers 1; ")
+    assert line.endswith("raise data.workers, or make the media smaller once, before training")
+
+
+def test_the_first_row_alone_is_always_waited_for() -> None:
+    assert told({}, (9.0, 9.0, 1.0), times=1) == []
+    assert told({}, (0.1, 0.09, 1.0), times=100) == []  # of ten seconds nobody has to be told
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ({"cells_per_pack": {"ticks": 8}}, "data.cells_per_pack (ticks 8) lets no more media into them: raise it"),
+        ({"look_ahead": 1}, "of data.look_ahead 1 documents too few fit together: raise it"),
+    ],
+)
+def test_rows_that_are_half_empty_are_told_with_what_caps_them(data: dict[str, Any], why: str) -> None:
+    (line,) = told(data, (1.0, 0.0, 0.24))
+    assert line.startswith("76 % of the last 20 steps' rows was empty: ") and why in line
+    assert told(data, (1.0, 0.0, 0.9)) == []
+    assert told({}, (1.0, 0.0, 0.24)) == []  # documents are as long as they are
