@@ -101,3 +101,39 @@ def test_questions_whose_answer_is_none_of_theirs_are_one_cause() -> None:
     assert len(lines) == 21 and lines[-1] == (
         "left out: 10 more: what it says is none of its answers (--json names all)"
     )
+
+
+@pytest.mark.parametrize(
+    ("row", "said", "right"),
+    [
+        ({"a0": "x", "a1": None, "a2": "z"}, "2", "z"),
+        ({"a0": "x", "a1": None, "a2": "z"}, "B", None),
+        ({"a0": "x", "a1": None, "a2": "z"}, 1.0, None),
+        ({"a0": None, "a1": "x", "a2": "z"}, "A", None),
+        ({"a0": "x", "a1": "y", "a2": None}, "B", "y"),
+        ({"option 0": "x", "option 1": None, "option 2": "z", "option 3": "w"}, "C", None),
+        ({"option 0": "x", "option 1": None, "option 2": "z", "option 3": "w"}, "W", "w"),
+        ({"option_a": "x", "option_b": None, "option_c": "z"}, 1, None),
+        ({"option_a": "x", "option_b": None, "option_c": "z"}, "1", None),
+        ({"option_a": "x", "option_b": None, "option_c": "z"}, "C", "z"),
+        ({"option_a": "x", "option_b": None, "option_c": "3"}, 3, "3"),
+        ({"choices": {"A": "x", "B": None, "C": "z"}}, 1, None),
+        ({"choices": {"text": ["x", "z"], "label": ["0", "2"]}}, "B", None),
+        ({"choices": {"text": ["x", "z"], "label": ["2", "1"]}}, "B", None),
+        ({"choices": {"text": ["x", "z"], "label": ["1", "2"]}}, "B", "z"),
+    ],
+)
+def test_where_an_answer_is_missing_between_others_no_place_says_which_is_right(
+    row: dict[str, Any], said: Any, right: str | None
+) -> None:
+    if right is None:
+        with pytest.raises(SampleError, match="is none of its"):
+            read_offer({**row, "answer": said})
+        return
+    offer = read_offer({**row, "answer": said})
+    assert offer.answers[offer.right] == right
+
+
+def test_an_error_names_the_answer_that_is_missing_between_others() -> None:
+    with pytest.raises(SampleError, match=r"a1 is missing, and a place may count it or not: give the label \(0, 2\)$"):
+        read_offer({"a0": "x", "a1": None, "a2": "z", "answer": "B"})

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,7 +123,7 @@ def read_offer(row: Row, own: ChoiceColumns = CALLED) -> Offer:
     answers = tuple(text_value(answer, where) for where, answer in zip(offered.where, offered.answers, strict=True))
     if not all(answers):
         raise SampleError(f"{offered.where[answers.index('')]} is empty")
-    return Offer(answers, _right(row, own.right, answers, offered.labels))
+    return Offer(answers, _right(row, own.right, answers, offered))
 
 
 class _Offered(NamedTuple):
@@ -132,6 +133,8 @@ class _Offered(NamedTuple):
     where: Sequence[str]
     """What errors call each of them."""
     labels: Sequence[str] | None
+    gap: str = ""
+    """The first that is left out in front of another: numbers may count it, or not."""
 
 
 def _offered(row: Row, own: ChoiceColumns) -> _Offered:
@@ -145,7 +148,10 @@ def _offered(row: Row, own: ChoiceColumns) -> _Offered:
         there = {str(label): answer for label, answer in found.items() if not _is_missing(answer)}
         if len(there) < 2:
             raise SampleError(f"{name}: expected an object of two answers or more by their labels, got {len(there)}")
-        return _Offered(list(there.values()), [f"{name}.{label}" for label in there], list(there))
+        where = [f"{name}.{label}" for label in there]
+        before_last = takewhile(lambda label: label != list(there)[-1], map(str, found))
+        gap = next((f"{name}.{label}" for label in before_last if label not in there), "")
+        return _Offered(list(there.values()), where, list(there), gap)
     elif isinstance(found, list | tuple) and found and all(isinstance(one, Mapping) and "text" in one for one in found):
         found, labels = [one["text"] for one in found], [one.get("label") for one in found]
     if not isinstance(found, list | tuple | np.ndarray) or len(found) < 2:
@@ -166,46 +172,57 @@ def _of_each(row: Row, own: ChoiceColumns) -> _Offered:
     names = [each.columns[n] for n in there]
     if len(there) < 2:
         raise SampleError(f"{listed(each.columns)}: expected two answers or more, got {names[0]} alone")
-    return _Offered([answers[n] for n in there], names, [each.labels[n] for n in there])
+    gap = next((each.columns[n] for n in range(there[-1]) if n not in there), "")
+    return _Offered([answers[n] for n in there], names, [each.labels[n] for n in there], gap)
 
 
 def _is_missing(answer: Any) -> bool:
     return kind_of(answer) in ("null", "NaN")
 
 
-def _right(row: Row, names: Sequence[str], answers: Sequence[str], labels: Sequence[str] | None) -> int:
+def _right(row: Row, names: Sequence[str], answers: Sequence[str], offered: _Offered) -> int:
     name = next((name for name in names if not is_empty(said(row, name))), None)
     if name is None:
         raise SampleError(f"none of the answers is said to be right ({listed(names)})")
     told: Any = said(row, name)
-    number = _number(told, answers, labels)
+    number = _number(told, answers, offered)
     if number is None or not 0 <= number < len(answers):
         short = (repr(answer if len(answer) <= LONGEST else f"{answer[: LONGEST - 2]}..") for answer in answers)
-        raise SampleError(f"{name}: {told!r:.60} is none of its {len(answers)} answers: {listed(short, at_most=NAMED)}")
+        none_of = f"{told!r:.60} is none of its {len(answers)} answers: {listed(short, at_most=NAMED)}"
+        raise SampleError(f"{name}: {none_of}{_numbers_nothing(offered, told)}")
     return number
 
 
-def _number(said: Any, answers: Sequence[str], labels: Sequence[str] | None) -> int | None:
+def _numbers_nothing(offered: _Offered, told: Any) -> str:
+    """Why a number or a letter says nothing of answers of which one between others is missing."""
+    if not offered.gap or not (str(told).strip().isdecimal() or _LETTER.fullmatch(str(told).strip())):
+        return ""
+    return (
+        f"; {offered.gap} is missing, and a place may count it or not: give the label ({listed(offered.labels or ())})"
+    )
+
+
+def _number(said: Any, answers: Sequence[str], offered: _Offered) -> int | None:
     if isinstance(said, bool):
         return None
-    text = str(said).strip()
+    text, labels = str(said).strip(), offered.labels
     if labels is not None and text in labels:
         return labels.index(text)
     if labels is not None and all(label.isdecimal() for label in labels) and text.isdecimal():
         return None  # a label that is not there, and no place
-    if isinstance(said, int | np.integer) or (isinstance(said, float) and said.is_integer()):
+    if not offered.gap and (isinstance(said, int | np.integer) or (isinstance(said, float) and said.is_integer())):
         return int(said)
     if text in answers:
         return answers.index(text)
-    if text.isdecimal() and len(text) < len("1000000"):
+    if text.isdecimal() and len(text) < len("1000000") and not offered.gap:
         return int(text)
     alike = [number for number, answer in enumerate(answers) if _plain(answer) == _plain(text)]
     letter = _LETTER.fullmatch(text)
-    number = _place_of(letter[1], labels) if letter and (len(text) == 1 or not alike) else None
+    number = _place_of(letter[1], offered) if letter and (len(text) == 1 or not alike) else None
     if number is not None and number < len(answers):
         return number
     if both := _LETTER_AND_TEXT.fullmatch(text):
-        number = _place_of(both[1], labels)
+        number = _place_of(both[1], offered)
         if number is not None and number < len(answers) and _plain(answers[number]) == _plain(both[2]):
             return number
     return alike[0] if len(alike) == 1 else None
@@ -215,11 +232,16 @@ def _plain(text: str) -> str:
     return text.strip().casefold()
 
 
-def _place_of(letter: str, labels: Sequence[str] | None) -> int | None:
+def _place_of(letter: str, offered: _Offered) -> int | None:
     """Number of an answer by its letter: from A on, unless labels are letters themselves, or numbers with gaps."""
+    labels = offered.labels
     if labels is not None and any(len(label) == 1 and label.isalpha() for label in labels):
         found = [number for number, label in enumerate(labels) if _plain(label) == _plain(letter)]
         return found[0] if len(found) == 1 else None
-    if labels is not None and all(map(str.isdecimal, labels)) and max(map(int, labels)) > len(labels):
-        return None  # of which nobody knows whether letters count those that are not offered
+    if offered.gap:
+        return None  # nobody knows whether letters count what is not offered
+    if labels is not None and all(map(str.isdecimal, labels)):
+        numbers = [*map(int, labels)]
+        if numbers != [*range(len(numbers))] and numbers != [*range(1, len(numbers) + 1)]:
+            return None
     return ord(letter.upper()) - ord("A")
