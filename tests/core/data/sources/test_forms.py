@@ -75,7 +75,6 @@ def test_question_and_answer(open_, rows):
 
 @pytest.mark.parametrize("more", [
     {"context": "It rained."}, {"choices": ["A cat.", "A dog."]}, {"A": "A cat.", "B": "A dog."}, {"hint": "A tail."},
-    {"candidates": ["A cat.", "A dog."]}, {"a0": "A cat.", "a1": "A dog."}, {"option 0": "A cat."},
     {"option_a": "A cat."}, {"story": "It rained."}, {"text": "A caption."},
 ])  # fmt: skip
 def test_a_question_is_no_form_beside_what_belongs_to_it(open_, rows, more):

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from kosmos.data.document import Text
 from kosmos.data.sources.remarks import remarks_of
 
 
@@ -40,6 +41,39 @@ def test_what_may_be_meant_is_named_with_what_to_do(open_, rows, row, said):
     [line] = remarks_of(source)
     assert line.startswith(f"{source.name}: its rows ")
     assert re.search(said, line), line
+
+
+OFFERED = [{"candidates": ["A cat.", "A dog."]}, {"a0": "A cat.", "a1": "A dog."}, {"option 0": "A cat."}]
+
+
+@pytest.mark.parametrize("more", OFFERED)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_question_beside_what_may_be_offered_stays_a_form_and_is_told(open_, rows, table, more, kind):
+    several = [
+        {"question": "What?", "answer": "A cat.", **dict.fromkeys(more)},
+        {"question": "What?", "answer": "A cat.", **more},
+    ]
+    file = rows(*several) if kind == "jsonl" else table({k: [row[k] for row in several] for k in several[0]})
+    source = open_(file)
+    texts = [segment.text for segment in source.document(1).segments if isinstance(segment, Text)]
+    assert texts == ["What?", "A cat."]
+    [line] = remarks_of(source)
+    column = next(iter(more))
+    assert f"its rows have {column}, which is not read: question is all that is asked; if {column} is what" in line
+
+
+@pytest.mark.parametrize(
+    ("row", "given"),
+    [
+        ({"question": "What?", "answer": "x", "a0": None, "a1": None}, {}),
+        ({"question": "What?", "answer": "x", "a0": "x"}, {"columns": {"query": "question", "response": "answer"}}),
+        ({"question": "What?", "answer": "x", "a0": "x"}, {"template": "{question} {a0} → {answer}"}),
+        ({"messages": [{"role": "assistant", "content": "x"}], "question": "What?", "answer": "x", "a0": "x"}, {}),
+        ({"question": "What?", "answer": "A", "candidates": ["x", "y"]}, {"asked": True, "choices": True}),
+    ],
+)
+def test_what_is_offered_to_nobody_or_is_shown_is_not_told(open_, rows, row, given):
+    assert list(remarks_of(open_(rows(row), **given))) == []
 
 
 @pytest.mark.parametrize(

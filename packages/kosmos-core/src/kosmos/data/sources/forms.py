@@ -43,10 +43,11 @@ _OFFERED = (f"{one}{between}{n}" for one in ("option", "choice") for between in 
 BELONG = frozenset((
     *"text context contexts passage passages article support story document documents paragraph background".split(),
     *"hint lecture content dialogue dialog conversation instruction query prompt problem table".split(),
-    *("choices", "options", "endings", "candidates", *_OFFERED),
-    *(name for series in SERIES for name in series[:2]),
+    *("choices", "options", "endings", *LETTERS[:2], *_OFFERED),
 ))  # fmt: skip
 """Columns beside which ``question`` is no form: it is not all that is asked, and nobody has said what else is."""
+MAY_BELONG = frozenset(("candidates", *(name for series in SERIES for name in series[:2]))) - BELONG
+"""Columns that are told of beside ``question``, and no more: runs have learned from it as a form beside them."""
 TELL = frozenset("gold answer_index answer_idx answerKey answer_key label target correct correct_answer".split())
 """The commonest columns that tell the right one of several answers."""
 _TELLS = re.compile(r".*(?:correct|gold|label).*|target|answer(?:idx|index|id|key|no|num|number)")

@@ -91,7 +91,7 @@ class DefaultLayout:
         for role, path in self.columns.items():
             if not (self.asked and role in LEARNED):
                 require_column(path, columns, field_of(role), advice_on(role, path))
-        if self._tops(("segments", *CHATS), columns) or self._form(columns):
+        if self._tops(("segments", *CHATS), columns) or self.form(columns):
             return
         if self.asked and (FILE_NAME in columns or self._media_tops(columns)):
             if not self._has_text(columns) and (unread := [name for name in forms.LIKE_ASKS if name in columns]):
@@ -226,7 +226,7 @@ class DefaultLayout:
             ((turns, self.column(role)) for role in CHATS if (turns := self.value(row, role)) is not None), None
         )
 
-    def _form(self, columns: Collection[str], holds: Callable[[str], bool] = lambda column: True) -> str | None:
+    def form(self, columns: Collection[str], holds: Callable[[str], bool] = lambda column: True) -> str | None:
         """As ``forms.form_of``, by columns; None where one was named for the text."""
         if "text" in self.columns:
             return None
@@ -299,7 +299,7 @@ class DefaultLayout:
             self._check_no_preference(row, next(role for role in CHATS if self.value(row, role) is not None))
             return self._read_chat(*chat, self._row_media(row, self._chat_media(row)), row, files)
         media = self.media_of(row)
-        form = self._form(row, lambda column: row[column] is not None)
+        form = self.form(row, lambda column: row[column] is not None)
         answer = self._answer_of(form, row) if form in forms.ASKS else ""
         if answer:
             self._check_no_preference(row, answer)
@@ -330,7 +330,7 @@ class DefaultLayout:
         if ANSWERS not in row and ANSWERS not in self.columns:  # as of most rows
             return ()
         is_whole = self.value(row, "segments") is not None or self._chat(row) is not None
-        form = None if is_whole else self._form(row, lambda column: row[column] is not None)
+        form = None if is_whole else self.form(row, lambda column: row[column] is not None)
         role = self._answer_of(form, row) if form in forms.ASKS else ""
         if not role or not names_answers(self.column(role), self.columns):
             return ()

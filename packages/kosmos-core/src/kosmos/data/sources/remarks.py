@@ -7,12 +7,13 @@ from pathlib import Path
 
 from kosmos.data.sources import forms
 from kosmos.data.sources.choices import ChoiceLayout
+from kosmos.data.sources.columns import is_empty
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import CHATS, DefaultLayout
-from kosmos.data.sources.source import Table
+from kosmos.data.sources.source import Table, columns_of, row_with
 from kosmos.data.sources.splits import with_meaning
 from kosmos.data.sources.time_names import is_surely_time, pairs
-from kosmos.errors import SampleError
+from kosmos.errors import DataError, SampleError
 
 Meant = Callable[[Sequence[str], Mapping[str, str]], Mapping[str, Sequence[str]]]
 """The modalities of columns, by the suffixes of what they name: each with its columns."""
@@ -67,6 +68,35 @@ def asked_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterat
             f"its rows have {column}, which is not read: {text} alone is learned of the media; if it is what asks for "
             f"that, name both (columns: {{{roles[0]}: {column}, {roles[1]}: {text}}})"
         )
+
+
+FIRST_ROWS = 8
+"""Rows in which a column is looked for that holds something."""
+
+
+def offered_in_vain(layout: Layout, table: Table) -> Iterator[str]:
+    """Of questions and answers beside columns that seem to hold what is offered, which nobody is shown."""
+    if not isinstance(layout, DefaultLayout) or isinstance(layout, ChoiceLayout):
+        return
+    taken = {*layout.columns.values()}
+    for index in range(min(len(table), FIRST_ROWS)):
+        try:
+            columns = columns_of(table, index)
+            if any(layout.column(role) in columns for role in ("segments", *CHATS)):
+                return
+            beside = [name for name in columns if name in forms.MAY_BELONG and name not in taken]
+            if not beside or layout.form(columns) != forms.QUESTION:
+                continue
+            column = next((n for n in beside if not is_empty(row_with(table, index, n).get(n))), None)
+        except (DataError, SampleError):
+            continue
+        if column is not None:
+            asked = layout.column(forms.QUESTION)
+            yield (
+                f"its rows have {column}, which is not read: {asked} is all that is asked; if {column} is what is "
+                f"offered, show it with a template"
+            )
+            return
 
 
 MOST_LOOKED_AT = 64

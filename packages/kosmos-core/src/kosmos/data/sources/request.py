@@ -32,7 +32,7 @@ from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
 from kosmos.data.sources.learned_numbers import learned_numbers
-from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_absent
+from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_absent, offered_in_vain
 from kosmos.data.sources.right_answers import ANSWERS
 from kosmos.data.sources.roles import check_roles
 from kosmos.data.sources.scan_cache import ScanRecord
@@ -152,7 +152,7 @@ class Examined:
         lists = () if stated or self.request.asked else listed_in_vain(self.table)
         pieces = may_be_pieces(self.layout, self.table, [m for m in self.request.timed if m in self.facts.held])
         numbers = () if self.request.asked else learned_numbers(self.layout, self.table)
-        beside = (*lists, *mentioned_beside(self.table), *numbers)
+        beside = (*lists, *mentioned_beside(self.table), *numbers, *offered_in_vain(self.layout, self.table))
         return (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *beside, *pieces)
 
     def part(self, split: Split, share: float) -> Source:
