@@ -58,12 +58,27 @@ def test_an_answer_that_is_an_object_is_its_json(open_, rows, ask):
         ({"role": "assistant", "content": "a"}, r"a turn of a chat; name its text \(response\.content\)"),
         ({"path": "a.png", "bytes": None}, "expected text, got an object that holds a file"),
         ({"x": float("nan")}, "cannot be written as JSON"),
+        (
+            {"value": "Ann", "aliases": ["A"]},
+            r"text in value; name its text \(columns: \{response: response\.value\}\)",
+        ),
+        ({"text": "Paris", "start": 3}, r"response\.text\}\), or write a template, .* \(\"\{response\}\"\)"),
+        ({"content": "hi"}, r"response\.content"),
+        ({"answer": "yes", "why": None}, r"response\.answer"),
     ],
 )
 def test_what_means_something_else_costs_its_row(open_, rows, answer, cause):
     source = open_(rows({"query": "?", "response": answer}))
     with pytest.raises(SampleError, match=cause):
         source.document(0)
+
+
+def test_the_text_of_an_answer_with_more_is_named_as_the_error_says(open_, rows):
+    file = rows({"question": "Who?", "answer": {"value": "Ann", "aliases": ["A"]}})
+    with pytest.raises(SampleError, match=r"columns: \{answer: answer\.value\}"):
+        open_(file).document(0)
+    assert learned(open_(file, columns={"answer": "answer.value"})) == ["Ann"]
+    assert learned(open_(file, template="{question}→{answer}")) == ['{"value": "Ann", "aliases": ["A"]}']
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@
 | ``texts``: a list of ``user`` and ``assistant`` | The Cauldron, FineVision | a chat |
 | ``prompt``, ``completion`` | TRL | a text that goes on |
 
-An answer that is an object becomes its JSON. ``history`` of chats in columns holds earlier turns, each a list of two.
-``input`` may be missing, and so may the last answer of a row that is asked.
+An answer that is an object becomes its JSON, unless a text in it seems to be the answer. ``history`` of chats holds
+earlier turns, each a list of two. ``input`` may be missing, and so may the last answer of a row that is asked.
 """
 
 from __future__ import annotations
@@ -200,11 +200,11 @@ def _answer(role: str, value: Callable[[str], Any], column: Callable[[str], str]
     if is_one_of_several:
         return _not_empty(learned_answer(held, name), name)
     if isinstance(held, Mapping) and held:
-        return json_of(row, name, _unmeant(held, name))
+        return json_of(row, name, _unmeant(held, name, role))
     return _not_empty(text_value(held, name, BY_TEMPLATE), name)
 
 
-def _unmeant(held: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _unmeant(held: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]:
     """An object in the place of an answer. Raises SampleError where it stands for something else than itself."""
     keys = {key for key, value in held.items() if value is not None}
     if (key := next((key for key in ("text", "answer") if isinstance(held.get(key), list | tuple)), None)) is not None:
@@ -216,11 +216,18 @@ def _unmeant(held: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         raise SampleError(f"{name}: a turn of a chat; name its text ({name}.{key}), or write all turns as messages")
     if keys and keys <= {"bytes", "path"}:
         raise SampleError(f"{name}: expected text, got an object that holds a file")
+    if (key := next((key for key in _SAID if isinstance(held.get(key), str)), None)) is not None:
+        raise SampleError(
+            f"{name}: an object with a text in {key}; name its text (columns: {{{role}: {name}.{key}}}), or write a "
+            f'template, which writes the object as JSON ("{{{name}}}")'
+        )
     return held
 
 
 _TURNS = ("role", "content"), ("from", "value")
 """Keys of a chat's turn."""
+_SAID = ("text", "value", "content", "answer")
+"""Keys of an object under which a plain text is the answer, beside what is told of it."""
 
 
 def _pairs(texts: Any, name: str, *, asked: bool) -> Iterator[tuple[str, str]]:
