@@ -112,6 +112,25 @@ def test_nulls_that_a_table_fills_in_are_not_written(open_, table, tmp_path):
             assert learned(open_(path, template=f"→ {{{column}}}")) == ['{"null": null}']
 
 
+def test_an_object_of_nulls_stands_in_a_table_for_one_that_is_missing(open_, table, tmp_path):
+    none = {"total": None, "menu": {"tea": None}}
+    answers = [{"total": "9", "menu": {"tea": None}}, none]
+    columns = {"question": ["?"] * 2, "answer": answers, "listed": [[{"x": 1}, {"x": None}], [{"x": None}]]}
+    datasets.Dataset.from_dict(columns).save_to_disk(str(tmp_path / "saved"))
+    for path in (table(columns), tmp_path / "saved"):
+        source = open_(path)
+        assert learned(source) == ['{"total": "9"}']
+        with pytest.raises(SampleError, match=r"answer is empty$"):
+            source.document(1)
+        assert learned(open_(path, asked=True), 1) == []
+        source = open_(path, template="{question}→{answer}{listed}.")
+        assert [learned(source, n) for n in range(2)] == [['{"total": "9"}[{"x": 1}].'], ["."]]
+
+
+def test_an_object_of_nulls_in_json_is_written(open_, rows):
+    assert learned(open_(rows({"question": "?", "answer": {"total": None}}))) == ['{"total": null}']
+
+
 @pytest.mark.parametrize("value", [b"x", datetime.date(2024, 1, 1)])
 def test_an_object_that_has_no_json_costs_its_row(open_, table, value):
     source = open_(table({"a": [{"b": value}]}), template="{a}")

@@ -200,7 +200,8 @@ def _answer(role: str, value: Callable[[str], Any], column: Callable[[str], str]
     if is_one_of_several:
         return _not_empty(learned_answer(held, name), name)
     if isinstance(held, Mapping) and held:
-        return json_of(row, name, _unmeant(held, name, role))
+        written = json_of(row, name, _unmeant(held, name, role))
+        return written if asked else _not_empty(written, name)
     return _not_empty(text_value(held, name, BY_TEMPLATE), name)
 
 

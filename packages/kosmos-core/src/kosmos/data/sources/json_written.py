@@ -1,7 +1,8 @@
 """Objects and lists of rows as what is learned: JSON on one line.
 
 A table of arrow gives each of its objects every key that any of them has, null where it was not there. Such nulls are
-not written: of what was no key the model would learn to write one. A null that a row of JSON has is written.
+not written: of what was no key the model would learn to write one. An object of nulls alone stands for one that is
+missing, and is not written either. A null that a row of JSON has is written.
 """
 
 from __future__ import annotations
@@ -35,9 +36,15 @@ def written(row: Row, path: str, value: Any) -> str:
 
 
 def json_of(row: Row, path: str, value: Any) -> str:
-    """The JSON of what a row has at a path. Raises SampleError where it holds bytes, times or NaN."""
+    """The JSON of what a row has at a path; no text where a table has nothing there but objects that are missing.
+
+    Raises:
+        SampleError: it holds bytes, times or NaN.
+    """
     try:
         kept = _without_nulls(value) if _is_filled(row, path) else value
+        if value and not kept:
+            return ""
         text = json.dumps(kept, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise SampleError(f"{path}: cannot be written as JSON ({error}); name a text within it") from error
@@ -54,5 +61,12 @@ def _is_filled(row: Row, path: str) -> bool:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [*map(_without_nulls, value)] if isinstance(value, list | tuple) else value
+        return {key: _without_nulls(inner) for key, inner in value.items() if not _is_missing(inner)}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(inner) for inner in value if inner is None or not _is_missing(inner)]
+    return value
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether it is null, or an object of nulls, by which tables store one that is missing."""
+    return value is None or (isinstance(value, Mapping) and bool(value) and all(map(_is_missing, value.values())))
