@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,31 @@ def test_a_row_without_what_is_named_costs_itself_alone(asked: Open) -> None:
     source = asked(row, {"q": "Which?", "choices": COLOURS, "answer": 0}, question="q", answer="key")
     assert len(source.offers) == 1
     assert [one.cause for one in source.incidents] == ["none of the answers is said to be right (key)"]
+
+
+def test_a_numbered_column_for_each_answer_and_a_label(asked: Open) -> None:
+    row = {"context": "It rained.", "question": "Why?", "answer0": "run", "answer1": "sit", "answer2": None, "label": 1}
+    assert asked(row).offers == [Offer(("run", "sit"), 1)]
+
+
+@pytest.mark.parametrize(
+    ("offered", "advice"),
+    [
+        ({"option1": "run", "option2": "sit"}, "{A: option1, B: option2}"),
+        ({"answerA": "run", "answerB": "sit", "answerC": "eat"}, "{A: answerA, B: answerB, C: answerC}"),
+        ({"first": "run", "second": "sit"}, "{A: COLUMN, B: COLUMN}"),
+    ],
+)
+def test_columns_of_an_answer_each_that_have_no_meaning_are_named_one_by_one(
+    asked: Open, offered: dict[str, str], advice: str
+) -> None:
+    row = {"question": "What?", **offered, "answer": "sit"}
+    line = f"name it (columns: {{choices: COLUMN}}), or one each (columns: {advice}), where a number that says"
+    with pytest.raises(DataError, match=re.escape(line)):
+        asked(row)
+    if "COLUMN" not in advice:
+        columns = dict(pair.split(": ") for pair in advice.strip("{}").split(", "))
+        assert asked(row, **columns).offers == [Offer(tuple(offered.values()), 1)]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ import numpy as np
 from kosmos.data.document import Media, Segment, StoredMedia
 from kosmos.data.sources.choice_columns import ASKS, OFFERED, RIGHT, WHOLE, ChoiceColumns, said
 from kosmos.data.sources.columns import Row, is_empty, kind_of, require_column, text_value, top_column
+from kosmos.data.sources.forms import LETTERS
 from kosmos.data.sources.layouts import FILE_NAME, DefaultLayout
 from kosmos.data.sources.splits import field_of
 from kosmos.errors import DataError, SampleError
@@ -62,7 +63,9 @@ class ChoiceLayout(DefaultLayout):
             require_column(path, columns, field_of(role))
         there = f"there are {listed(sorted(columns))}"
         if not _any_of(self.own.offers, columns) and not self.own.each(columns).columns:
-            raise DataError(f"no column says what is offered ({OFFERED}); {there}{_name_it('choices')}")
+            raise DataError(
+                f"no column says what is offered ({OFFERED}); {there}{_name_it('choices')}{_one_each(columns)}"
+            )
         if not _any_of(self.own.right, columns):
             raise DataError(f"no column says which answer is right ({listed(RIGHT)}); {there}{_name_it('answer')}")
         whole = (self.column(role) for role in WHOLE)
@@ -108,6 +111,20 @@ def _any_of(paths: Collection[str], columns: Collection[str]) -> bool:
 
 def _name_it(role: str) -> str:
     return f"; name it (columns: {{{role}: COLUMN}})"
+
+
+def _one_each(columns: Collection[str]) -> str:
+    """How columns of an answer each are named, with those of the table that are called as if they were such."""
+    first = next((n for n in sorted(columns) if n[-1:] in tuple("1Aa") and _following(n, 1) in columns), None)
+    found = [_following(first, n) for n in range(len(LETTERS))] if first else []
+    there = [*takewhile(lambda name: name in columns, found)] or ["COLUMN", "COLUMN"]
+    named = ", ".join(f"{letter}: {name}" for letter, name in zip(LETTERS, there, strict=False))
+    return f", or one each (columns: {{{named}}}), where a number that says which is right counts them from 0"
+
+
+def _following(name: str, steps: int) -> str:
+    """The name of the column ``steps`` behind one whose name ends with 1 or A."""
+    return f"{name[:-1]}{1 + steps}" if name[-1] == "1" else f"{name[:-1]}{chr(ord(name[-1]) + steps)}"
 
 
 def read_offer(row: Row, own: ChoiceColumns = CALLED) -> Offer:

@@ -31,7 +31,12 @@ ASKS = {"instruction": "output", "query": "response", "prompt": "completion", QU
 """Role that asks to the role that answers; a row of the form has both."""
 LETTERS = tuple(ascii_uppercase)
 """Columns of an answer each, which a question offers."""
-_NUMBERED = [*(f"{one}{between}" for one in ("option", "choice", "ending") for between in (" ", "_", "")), "ans", "a"]
+_NUMBERED = [
+    *(f"{one}{between}" for one in ("option", "choice", "ending") for between in (" ", "_", "")),
+    "answer",
+    "ans",
+    "a",
+]
 _LETTERED = [f"{one}{between}" for one in ("option", "choice") for between in (" ", "_", "")]
 SERIES = (
     LETTERS,
