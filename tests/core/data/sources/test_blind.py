@@ -47,6 +47,19 @@ def test_columns_that_are_called_as_a_medium_is_are_named(told: Callable[..., li
     assert line.startswith("asked: no document holds a medium")
 
 
+def test_numbers_name_no_file_and_are_no_advice(told: Callable[..., list[str]]) -> None:
+    rows = [{"image_id": 0, "image": None, **ASKED}, {"image_id": 391895, "image": None, **ASKED}]
+    assert told(*rows, modalities=("image",)) == [
+        "asked: no question holds a medium, and all are scored as text alone, though image_id may name what they are "
+        "about; if so, name a column of files (columns: {image: COLUMN}), and their folder (root), as numbers name no "
+        "media"
+    ]
+    (line,) = told({"image_id": 7, "images_key": "a1", **ASKED}, modalities=("image",))
+    assert "though image_id, images_key may name" in line and line.endswith(
+        "{image: images_key}), and their folder (root)"
+    )
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -57,6 +70,8 @@ def test_columns_that_are_called_as_a_medium_is_are_named(told: Callable[..., li
         {"video_name": "How to sing"},
         {"has_video": True, "video_file": False},
         {"image_id": 3},  # which the run has not
+        {"video_id": 0},
+        {"video_id": -1, "video_number": 0},
     ],
 )
 def test_a_benchmark_of_texts_is_none(told: Callable[..., list[str]], more: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.columns import is_empty
@@ -41,12 +41,15 @@ def blind_of(source: object, modalities: Collection[str], say: str = "") -> Iter
     found = _columns(rows, rows.layout, modalities)
     if found:
         what = "question" if isinstance(rows.layout, ChoiceLayout) else "document"
-        # The surest first: a column of files, then one whose name says that it holds such.
-        (column, modality), *_ = sorted(found.items(), key=lambda one: not _may_be_file(one[0]))
+        # The surest first: a column of files, then one whose name says that it holds such, and numbers last.
+        surest = sorted(found, key=lambda column: (found[column].is_number, not _may_be_file(column)))[0]
+        modality, by_number = found[surest]
+        # Numbers name no file, and what is one elsewhere nobody knows.
+        column, why = ("COLUMN", ", as numbers name no media") if by_number else (surest, "")
         yield (
             f"{rows.name}: no {what} holds a medium, and all are scored as text alone, though {listed(found)} may name "
             f"what they are about; if so, name a column of files (columns: {{{modality}: {column}}}), and their folder "
-            f"(root){say and f'; {say}'}"
+            f"(root){why}{say and f'; {say}'}"
         )
 
 
@@ -59,11 +62,18 @@ def _may_be_file(column: str) -> bool:
     return bool({"path", "file", "filename", "name"} & {word.lower() for word in _WORD.findall(column)})
 
 
-def _columns(rows: RowSource, layout: DefaultLayout, modalities: Collection[str]) -> dict[str, str]:
-    """Columns that are not read and seem to name media, each with the modality."""
+class _Named(NamedTuple):
+    """What a column seems to name."""
+
+    modality: str
+    is_number: bool
+
+
+def _columns(rows: RowSource, layout: DefaultLayout, modalities: Collection[str]) -> dict[str, _Named]:
+    """Columns that are not read and seem to name media."""
     numbers = [int(row) for row in rows.rows[:LOOKED_AT]]
     by_row = rows.table.row_blocks() is None  # of blocks whole ones would be read
-    found: dict[str, str] = {}
+    found: dict[str, _Named] = {}
     try:
         there = dict.fromkeys(column for row in numbers for column in columns_of(rows.table, row))
     except SampleError:
@@ -76,7 +86,7 @@ def _columns(rows: RowSource, layout: DefaultLayout, modalities: Collection[str]
         value = _first(rows, numbers, column)
         meant = _modality_of(value, layout.suffixes, modalities)
         if meant or (called and _is_name(value)):
-            found[column] = meant or called
+            found[column] = _Named(meant or called, isinstance(value, int))
     return found
 
 
@@ -91,13 +101,13 @@ def _modality_in(column: str, modalities: Collection[str]) -> str:
 
 
 def _first(rows: RowSource, numbers: Sequence[int], column: str) -> Any:
-    """What the first row has in a column that has something."""
+    """What the first row has in a column that has something: the numbers 0 and -1 may say that there is none."""
     for number in numbers:
         try:
             value = row_with(rows.table, number, column).get(column)
         except SampleError:
             continue
-        if not is_empty(value):
+        if not is_empty(value) and (isinstance(value, bool) or value not in (0, -1)):
             return value[0] if isinstance(value, list) and value else value
     return None
 
