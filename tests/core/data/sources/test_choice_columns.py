@@ -12,6 +12,7 @@ import pytest
 
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Media, Text
+from kosmos.data.sources.choice_columns import MOST_KNOWN, ChoiceColumns
 from kosmos.data.sources.choices import Offer
 from kosmos.errors import ConfigError, DataError
 
@@ -137,3 +138,13 @@ def test_columns_of_an_answer_each_that_have_no_meaning_are_named_one_by_one(
 def test_what_columns_cannot_name(asked: Open, columns: dict[str, str], error: type[Exception], line: str) -> None:
     with pytest.raises(error, match=line):
         asked({"q": "Which?", "film": 3, "choices": COLOURS, "truth": 0}, **columns)
+
+
+def test_the_columns_of_a_question_are_found_once_for_rows_that_have_the_same() -> None:
+    own = ChoiceColumns({"question": "asked.text"})
+    first, second = {"asked": 1, "a0": 2, "a1": 3, "more": 4}, {"asked": 1, "choices": 2}
+    assert own.all(first) == {"asked", "a0", "a1"} and own.all(second) == {"asked", "choices"}
+    assert own.all(dict(first)) is own.all(first)
+    for number in range(2 * MOST_KNOWN):  # rows that all differ fill no memory, and are read as the others
+        assert own.all({**second, f"more {number}": 3}) == {"asked", "choices"}
+    assert len(own._known) == MOST_KNOWN

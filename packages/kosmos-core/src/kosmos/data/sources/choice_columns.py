@@ -24,6 +24,10 @@ ROLES = (*BEFORE, *ASKS, *WHOLE, *OFFERS, *RIGHT, *LETTERS, "id", "split", *time
 """What ``columns`` may name, beside the modalities."""
 
 
+MOST_KNOWN = 256
+"""Rows of different columns for which it is kept which are those of the question."""
+
+
 class Each(NamedTuple):
     """Columns of an answer each."""
 
@@ -103,15 +107,26 @@ class ChoiceColumns:
                 return Each(there, tuple(name[before:] for name in there))
         return Each()
 
-    def all(self, columns: Collection[str]) -> set[str]:
+    def all(self, columns: Collection[str]) -> frozenset[str]:
         """Columns of a row or a table that hold any of this."""
+        keys = tuple(columns)
+        if (known := self._known.get(keys)) is not None:
+            return known
         kinds = {role for kind in _KINDS for role in kind if role not in self.beside}
         paths = (*kinds, *self._paths, *self.each(columns).columns)
-        return {top for path in paths if (top := top_column(path, columns)) in columns}
+        found = frozenset(top for path in paths if (top := top_column(path, columns)) in columns)
+        if len(self._known) < MOST_KNOWN:
+            self._known[keys] = found
+        return found
 
     def nested(self, columns: Collection[str]) -> set[str]:
         """Columns of a table that may hold lists or objects."""
         return {name for name in self.offers if name in columns} | nested_tops(self._paths, columns)
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, ...], frozenset[str]]:
+        """Of the columns of rows, which are mostly alike: to find them takes 4 microseconds a row."""
+        return {}
 
     @cached_property
     def _letters(self) -> Each:
