@@ -46,6 +46,13 @@ def forget(path: Path) -> None:
             os.close(descriptor)
 
 
+def forget_all() -> None:
+    """Close what is open: after a look at some rows, so that processes that are forked get none of it."""
+    with _lock:
+        while _open:
+            os.close(_open.popitem()[1])
+
+
 def _key(path: Path) -> str:
     return str(path) if path.is_absolute() else os.path.abspath(path)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from kosmos.data.document import Text
@@ -16,7 +15,7 @@ from kosmos.data.sources.layouts import LEARNED, DefaultLayout
 from kosmos.data.sources.right_answers import REFERENCES, names_answers
 from kosmos.data.sources.source import Table
 from kosmos.data.sources.template import TemplateLayout
-from kosmos.errors import DataError, SampleError
+from kosmos.errors import SampleError
 
 MOST_LOOKED_AT = 16
 """Rows."""
@@ -29,14 +28,9 @@ def learned_numbers(layout: Layout, table: Table) -> Iterator[str]:
     tables = getattr(own, "tables", (own,))
     if not paths or not all(isinstance(one, JsonlTable) and not isinstance(one, DelimitedTable) for one in tables):
         return  # columns of other tables have types, or are texts
-    try:
-        first = list(islice(own.scan(layout), MOST_LOOKED_AT))  # so that no file stays open that workers would share
-    except DataError:  # of files that are gone again
-        return
-    for index, row in enumerate(first):
-        if isinstance(row, SampleError):
-            continue
+    for index in range(min(len(table), MOST_LOOKED_AT)):
         try:
+            row = table.row(index)
             found = {path: number for path in paths if (number := _number(row, path, layout)) is not None}
             texts = layout.segments(row, table.root(index)) if found else ()
         except SampleError:

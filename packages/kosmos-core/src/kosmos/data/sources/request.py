@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint
+from kosmos.data.open_files import forget_all
 from kosmos.data.sources import folders
 from kosmos.data.sources.choice_columns import ChoiceColumns
 from kosmos.data.sources.choices import ChoiceLayout
@@ -153,7 +154,9 @@ class Examined:
         pieces = may_be_pieces(self.layout, self.table, [m for m in self.request.timed if m in self.facts.held])
         numbers = () if self.request.asked else learned_numbers(self.layout, self.table)
         beside = (*lists, *mentioned_beside(self.table), *numbers, *offered_in_vain(self.layout, self.table))
-        return (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *beside, *pieces)
+        found = (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *beside, *pieces)
+        forget_all()
+        return found
 
     def part(self, split: Split, share: float) -> Source:
         rows = choose_rows(self.facts, split, share, together=GROUP in self.layout.columns)
