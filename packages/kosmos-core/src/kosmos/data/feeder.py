@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -51,6 +52,13 @@ class Feeder(Protocol):
 
     def state(self) -> dict[str, Any]:
         """What the rows given so far leave behind: enough to go on."""
+        ...
+
+    def steps_ahead(self) -> int:
+        """Steps whose rows, or some of them, are made already or under way: they are waited for less than later ones.
+
+        0 where rows are made as they are taken.
+        """
         ...
 
     def close(self) -> None: ...
@@ -176,6 +184,9 @@ class InlineFeeder(_Steps):
             raise StopWaiting
         return self.lanes[lane].turn()
 
+    def steps_ahead(self) -> int:
+        return 0
+
     def close(self) -> None:
         self.lanes.clear()
 
@@ -235,6 +246,10 @@ class WorkerFeeder(_Steps):
     def _start(self, worker: Supervisor) -> None:
         with SharedFeed(self.feed) as shared:
             worker.start(shared, self.places)
+
+    def steps_ahead(self) -> int:
+        turns = sum(worker.ahead for worker in self.workers)
+        return ceil(turns / max(1, len(self.states))) + 1  # the one under way
 
     def close(self) -> None:
         for worker in self.workers:

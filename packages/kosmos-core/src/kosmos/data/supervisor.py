@@ -92,7 +92,7 @@ class Supervisor:
         self.waiting = sum(self.PREFETCH if share.of == 1 else 1 for share in shares.values())
         self.ended: set[int] = set()
         """Lanes of which nothing more is wanted."""
-        self.deaths = 0
+        self.deaths = self.taken = 0
         self.suspect: Touch | None = None
 
     def start(self, shared: SharedFeed, places: Mapping[int, Place]) -> None:
@@ -124,6 +124,7 @@ class Supervisor:
         """What was sent and not taken, which keeps the memory that it lies in."""
         self.inbox: queue.Queue[Any] = queue.Queue(self.waiting)
         self.ready: dict[int, list[Taken]] = {lane: [] for lane in self.shares}
+        self.taken = 0
 
     def _spawn(self, marker: int, feed: int) -> tuple[Connection, RowReceiver]:
         """The process, and this side's ends for orders and rows. Raises OSError, and leaves nothing open then."""
@@ -176,6 +177,7 @@ class Supervisor:
                 raise number(text) from (WorkerTraceback(trace) if trace else None)
             self.ready[number].append(Taken(*taken))
         self.deaths = 0
+        self.taken += 1
         return self.ready[lane].pop(0)
 
     def _receive(self, should_stop: Callable[[], bool]) -> Any:
@@ -197,6 +199,11 @@ class Supervisor:
             if self.hang_s is not None and still_s > (self.hang_s if self.marker.touch else max(self.hang_s, HANG_S)):
                 self.hung_at = count
                 self.process.kill()
+
+    @property
+    def ahead(self) -> int:
+        """Turns that the process has behind it and nobody has taken: here, on their way, or held back there."""
+        return self.marker.made - self.taken
 
     def autopsy(self) -> tuple[Touch, str] | None:
         """What killed the process, and how, where a sample is to blame for it.

@@ -82,6 +82,7 @@ def _serve(feed: Any, given: dict[int, tuple[Share, Place]], rows: RowSender, ma
                 turns[number] += 1
             before = lane.state() if share.of > 1 else None
             found = lane.turn()
+            marker.turn_is_over()
             turns[number] += 1
             rows.send((number, (before, found)))
             if found is None:

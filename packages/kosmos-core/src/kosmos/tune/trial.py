@@ -40,6 +40,9 @@ from kosmos.tune.outcome import INTERNAL, Facts, Job, Outcome, Step
 WARM_UP_STEPS, WARM_UP_S = 2, 1.0
 """At least so many steps, and so long after the first of them, are not counted: the first rows, kernels of C++ that are
 compiled meanwhile, and steps whose operations are counted."""
+PACE_STEPS, PACE_S = 2, 10.0
+"""Steps whose rows were made in advance are not counted, unless data workers have kept pace with so many of them, and
+so long: where a step takes many seconds, a trial would take minutes longer to find that nothing is waited for."""
 PATIENCE = 5
 """A trial gives up where it has begun to count more often than this again, as something new was compiled, or where more
 than so many times the steps that are to count have each compiled something."""
@@ -122,7 +125,7 @@ class _Trial:
                     _looked(facts, opened).write(self.folder)
 
     def _take_steps(self, trainer: Trainer) -> None:
-        count = Counted(self.job, Contention(trainer.device, window_s=CROWDED_S))
+        count = Counted(self.job, Contention(trainer.device, window_s=CROWDED_S), trainer.feeder.steps_ahead)
         while not trainer.parallel.main_only(count.is_done):
             try:
                 row = trainer.train_step()
@@ -133,16 +136,27 @@ class _Trial:
 
 
 class Counted:
-    """Of the steps of a trial those that count."""
+    """Of the steps of a trial those that count.
 
-    def __init__(self, job: Job, contention: Contention) -> None:
-        self.job, self.contention = job, contention
+    While programs are compiled, data workers make rows in advance. The steps that use these up wait for nothing,
+    however slow the data are, and a trial is too short for that not to matter: they do not count.
+    """
+
+    def __init__(self, job: Job, contention: Contention, steps_ahead: Callable[[], int] = lambda: 0) -> None:
+        """
+        Args:
+            steps_ahead: as ``Feeder.steps_ahead``.
+        """
+        self.job, self.contention, self.steps_ahead = job, contention, steps_ahead
         self.steps: list[Step] = []
         self.taken, self.warm_up_s, self.began_s = 0, 0.0, 0.0
         self.compiled: int | None = None
         self.compiling, self.again = 0, 0
         """Steps behind the first ones that compiled something, and those of them after which counting began again."""
         self.peak_bytes, self.is_crowded = 0, False
+        self.ahead, self.used, self.used_s = 0, 0, 0.0
+        """Steps whose rows were made in advance as the first ones ended, and steps since then that do not count for it,
+        with their seconds."""
 
     def is_done(self) -> bool:
         """Raises TrainingError where so much is compiled that no end is seen."""
@@ -163,12 +177,22 @@ class Counted:
         has_compiled = row.get("compilations") != self.compiled
         self.compiled = row.get("compilations")
         if is_warm and not has_compiled:
-            self.steps += [step] * (step.tokens > 0)
+            if self.steps or self._is_fresh():
+                self.steps += [step] * (step.tokens > 0)
+            else:
+                self.used, self.used_s = self.used + 1, self.used_s + step.step_s
+                self.warm_up_s += step.step_s
             return
         self.warm_up_s += step.step_s + sum(earlier.step_s for earlier in self.steps)
         self.compiling += is_warm
         self.again += bool(self.steps)
         self.steps.clear()
+        self.ahead, self.used, self.used_s = self.steps_ahead(), 0, 0.0
+
+    def _is_fresh(self) -> bool:
+        """Whether the step that was just taken waited for its rows as any later one does."""
+        keep_pace = self.used >= PACE_STEPS and self.used_s >= PACE_S and self.steps_ahead() >= self.ahead
+        return self.used >= self.ahead or keep_pace
 
     def outcome(self) -> Outcome:
         return Outcome(
