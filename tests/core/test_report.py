@@ -307,6 +307,31 @@ def test_runs_stand_side_by_side_with_the_settings_in_which_they_differ(
     assert lowest[2] == f"{best['held_out']['overall']['loss']:.4f}"
 
 
+def test_runs_stand_side_by_side_with_what_limits_the_speed_of_their_last_steps(run: Path, capsys) -> None:
+    def written(folder: Path, **more: Any) -> None:
+        rows = [{"step": step, "loss": 1.0, "tokens": 9, "step_s": 9.0, "data_wait_s": 9.0} for step in (1, 2)]
+        rows += [{"step": step, "loss": 1.0, "tokens": 9, "step_s": 2.0, **more} for step in range(3, 103)]
+        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    other = Path(shutil.copytree(run, run.with_name("bare")))  # as of a version without meters
+    meters = {"data_wait_s": 0.5, "fill": 0.9, "mfu": 0.4, "mfu_half_causal": 0.3}
+    written(run, **meters, imbalance_by_stream={"ticks": 1.5}, cells_by_stream={"ticks": 10})
+    written(other)
+    assert main(["report", str(run), str(other)]) == 0
+    told = [re.split(" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    expected = {
+        "MFU": "40.00 %", "causal attention halved": "30.00 %", "data wait": "25.00 %", "fill": "90.00 %",
+        "imbalance of ticks": "1.50",
+    }  # fmt: skip
+    assert [row for row in told if row[0].endswith(", last steps")] == [
+        [f"{name}, last steps", value, "-"] for name, value in expected.items()
+    ]
+    assert report(run, capsys)["steps"]["recent"] == {
+        "steps": 100, "data_wait_share": 0.25, "fill": 0.9, "imbalance_by_stream": {"ticks": 1.5}, "mfu": 0.4,
+        "mfu_half_causal": 0.3,
+    }  # fmt: skip
+
+
 def test_runs_differ_in_their_modalities_though_these_have_no_settings() -> None:
     bare = {"stream": None, "processor": {}}
     runs = [{"modalities": {"image": bare, "audio": bare}}, {"modalities": {"image": bare}}]

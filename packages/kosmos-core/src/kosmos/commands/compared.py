@@ -87,6 +87,8 @@ def _figures(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"  at step{'' if measure == ALL else f', {measure}'}", f"{best['step']:,}"
     if steps and steps["tokens_per_s_recent"]:
         yield "tokens a second, last steps", f"{steps['tokens_per_s_recent']:,.0f}"
+    if steps:
+        yield from _meters(steps["recent"])
     if steps and (peak := steps["meters"]["peak_memory_bytes"]) is not None:
         yield "memory, GiB", f"{peak / 2**30:,.2f}"
     if run["goodput"]:
@@ -95,6 +97,20 @@ def _figures(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "bad samples", f"{run['bad_samples']['samples']:,}"
     if run["saves"]["failed"]:
         yield "saves that failed in a row", f"{run['saves']['failed']:,}"
+
+
+def _meters(recent: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    shares = {
+        "MFU": "mfu",
+        "  causal attention halved": "mfu_half_causal",
+        "data wait": "data_wait_share",
+        "fill": "fill",
+    }
+    for name, field in shares.items():
+        if recent[field] is not None:
+            yield f"{name}, last steps", f"{100 * recent[field]:.2f} %"
+    for stream, ratio in recent["imbalance_by_stream"].items():
+        yield f"imbalance of {stream}, last steps", f"{ratio:.2f}"
 
 
 def _scores(of: str, score: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

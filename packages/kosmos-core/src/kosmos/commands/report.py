@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kosmos.train.output import RunFolder
 
 RECENT_STEPS = 100
-"""Throughput is the median of so many last steps: the first ones warm up, single ones wait for a save."""
+"""Throughput is the median of so many last steps: the first ones warm up, single ones wait for a save. Runs beside each
+other are compared by their last steps in all that says how fast they are."""
 MOST_CAUSES = 10
 """Causes of bad samples that are shown."""
 
@@ -118,6 +119,20 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         "tokens_per_s": sums["tokens"] / spent if spent else None,
         "tokens_per_s_recent": median(recent) if recent else None,
         "meters": _meters(rows),
+        "recent": _recent(rows[-RECENT_STEPS:]),
+    }
+
+
+def _recent(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the last steps came to, of that by which runs are compared."""
+    meters = _meters(rows)
+    timed = [row for row in rows if "data_wait_s" in row and row.get("step_s")]
+    waited, spent = (sum(row[name] for row in timed) for name in ("data_wait_s", "step_s"))
+    names = ("fill", "imbalance_by_stream", "mfu", "mfu_half_causal")
+    return {
+        "steps": len(rows),
+        "data_wait_share": waited / spent if spent else None,
+        **{name: meters[name] for name in names},
     }
 
 
