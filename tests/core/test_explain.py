@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +15,11 @@ from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.mistakes import paths_in
 from kosmos.plugins import PluginRecord, Registry, load_plugins
+from kosmos.reference.figures import COLUMNS, GOODPUT
 from kosmos.reference.topics import find, overview
-from support.runs import ticks_registry
+from kosmos.train.goodput import CLASSES
+from kosmos.train.run import train_model
+from support.runs import rows_of, small_run, ticks_registry
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +96,7 @@ def test_a_field_is_told_with_its_type_its_default_and_its_meaning(capsys: pytes
         ("sliding_window", "the window of its configuration"),
         ("rope_scaling", "scales no positions"),
         ("bpb", "says the bits per byte"),
-        ("mfu", "metrics.jsonl has mfu of each step"),
+        ("model_flops_utilization", "mfu, a column of metrics.jsonl"),
         ("input_ids", "tokenizes text itself"),
         ("megatron", "tokenizes text itself"),
         ("mmap", "tokenizes text itself"),
@@ -124,13 +129,53 @@ def test_a_broken_plugin_leaves_the_options_of_others_alone(registry: Registry) 
     ]
 
 
+FILES = Path(__file__).resolve().parents[2] / "docs" / "files.md"
+
+
+def test_all_columns_of_the_metrics_are_told_those_of_a_run_and_those_of_the_docs(
+    tmp_path: Path, registry: Registry
+) -> None:
+    train_model(small_run(tmp_path / "run", train={"steps": 1}), registry=ticks_registry())
+    (row,) = rows_of(tmp_path / "run" / "metrics.jsonl")
+    assert set(row) <= set(COLUMNS)
+    table = FILES.read_text(encoding="utf-8").partition("### metrics.jsonl")[2].partition("### ")[0]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert {name for cell in first for name in re.findall("`(.*?)`", cell)} == set(COLUMNS)
+    for name in COLUMNS:
+        assert find(name, registry)[-1].title == f"{name}, a column of metrics.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("name", "titles"),
+    [
+        ("data wait", ["data_wait_share, a column of metrics.jsonl", "data_wait, a class of goodput"]),
+        ("imbalance", ["imbalance_by_stream, a column of metrics.jsonl"]),
+        ("MFU", ["mfu, a column of metrics.jsonl"]),
+        ("tokens/s", ["tokens_per_s, a column of metrics.jsonl"]),
+        ("tokens", ["train.tokens", "tokens, a column of metrics.jsonl"]),
+        ("compile", ["train.compile", "compile, a class of goodput"]),
+        ("goodput", ["goodput"]),
+    ],
+)
+def test_what_progress_lines_and_reports_say_is_told_beside_fields_of_the_name(
+    name: str, titles: list[str], registry: Registry
+) -> None:
+    assert [topic.title for topic in find(name, registry)] == titles
+
+
+def test_goodput_is_told_with_all_its_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tuple(GOODPUT) == CLASSES
+    text = told(capsys, "goodput")
+    assert all(f"\n  {name}: {meaning}" in text for name, meaning in GOODPUT.items())
+
+
 def test_without_a_name_all_that_can_be_asked_for_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys)
     registry = load_plugins()
     assert all(f"  {field}: " in text for field in RunConfig.model_fields)
     assert all(name in text for kind in ("encoder", "optimizer", "dataset") for name in registry.specs(kind))
     assert [topic.title for topic in overview(registry)] == [
-        "Fields of the run file", "Components", "Codes of errors",
+        "Fields of the run file", "Components", "Codes of errors", "Figures of a run",
     ]  # fmt: skip
 
 
@@ -140,6 +185,7 @@ def test_without_a_name_all_that_can_be_asked_for_is_listed(capsys: pytest.Captu
         ("tesnorboard", "did you mean tensorboard?"),
         ("train.stesp", "did you mean train.steps?"),
         ("data.sources.limmit", "kosmos explain lists what can be asked for"),
+        ("data_wiat_s", "did you mean data_wait_s?"),
         ("quarantinefull", "did you mean quarantine-full?"),
         ("nothing.at.all", "kosmos explain lists what can be asked for"),
     ],

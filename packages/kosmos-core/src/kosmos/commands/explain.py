@@ -21,11 +21,11 @@ INDENT = "  "
 def explain(
     name: Annotated[
         str | None,
-        typer.Argument(help="Such as train.clip_norm, streams.image.encoder, lion, timm.model, quarantine-full."),
+        typer.Argument(help="Such as train.clip_norm, streams.image.encoder, lion, timm.model, quarantine-full, mfu."),
     ] = None,
 ) -> None:
     """Say what a name means: a field of the run file, a component of any installed plugin with its options, the code
-    of an error, or what another trainer calls one.
+    of an error, a figure of a run such as data_wait_s or goodput, or what another trainer calls one.
 
     Without a name: all that can be asked for.
     """

@@ -1,4 +1,5 @@
-"""What a name means: a field of the run file, a component, a code of errors, or another trainer's word for one."""
+"""What a name means: a field of the run file, a component, a code of errors, a figure of a run, or another trainer's
+word for one."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from kosmos.mistakes import paths_in, paths_of
 from kosmos.names import did_you_mean
 from kosmos.plugins import Registry, plural
 from kosmos.reference.entries import Entry, entries_of_fields, entries_of_options, entry_of_field
+from kosmos.reference.figures import COLUMNS, GOODPUT, WHAT_GOODPUT_IS, column, goodput_class
 
 KIND_AT = {
     "backbone": "backbone",
@@ -51,7 +53,8 @@ def find(name: str, registry: Registry) -> list[Topic]:
     """All that a name stands for.
 
     Args:
-        name: ``train.clip_norm``, ``guard``, ``timm``, ``timm.model``, ``quarantine-full``, ``lora_rank``.
+        name: ``train.clip_norm``, ``guard``, ``timm``, ``timm.model``, ``quarantine-full``, ``data_wait_s``,
+            ``lora_rank``.
 
     Raises:
         ConfigError: nothing that is installed has the name.
@@ -62,6 +65,14 @@ def find(name: str, registry: Registry) -> list[Topic]:
         said = value_elsewhere(path, value)
         others = [topic for word in said.split() for topic in _fields(word, registry)]
         return [*([Topic(name, said)] if said else []), *others, *fields]
+    figures = list(_figures(name))
+    if found := [*_meant(name, registry, is_figure=bool(figures)), *figures]:
+        return found
+    raise ConfigError(f"{name}: nothing has this name; {_nearest(name, registry)}")
+
+
+def _meant(name: str, registry: Registry, *, is_figure: bool) -> list[Topic]:
+    """All that a name stands for in a run file, or as a code; another trainer's word for that where it is no figure."""
     found = [*_codes(name), *_components(name, registry), *_fields(name, registry)]
     if found := found or [topic for path in paths_of(name.rpartition(".")[2]) for topic in _fields(path, registry)]:
         return found
@@ -69,13 +80,30 @@ def find(name: str, registry: Registry) -> list[Topic]:
         return options
     if ours := size_elsewhere(name.rpartition(".")[2]):
         return [topic for kind in HAVE_OPTIONS for topic in _options_named(ours, kind, registry)]
-    if said := elsewhere(name) or elsewhere(name.rpartition(".")[2]):
+    said = elsewhere(name)
+    if is_figure:
+        return _fields(said, registry) if " " not in said else []
+    if said := said or elsewhere(name.rpartition(".")[2]):
         told = Topic(name, "What other trainers call so is here: " + said + ("." if " " in said else ""))
         return [told, *([] if " " in said else _fields(said, registry))]
     for kind in HAVE_OPTIONS:
         if ours := component_elsewhere(kind, name):
             return list(_components(ours, registry))
-    raise ConfigError(f"{name}: nothing has this name; {_nearest(name, registry)}")
+    return []
+
+
+def _figures(name: str) -> Iterator[Topic]:
+    """Of a run: a column of its metrics, goodput, or a class of it."""
+    if found := column(name):
+        yield Topic(f"{found[0]}, a column of metrics.jsonl", _sentence(found[1]))
+    if found := goodput_class(name):
+        yield Topic(f"{found[0]}, a class of goodput", _sentence(found[1]), more="kosmos explain goodput")
+    if name.lower() == "goodput":
+        yield Topic(name, WHAT_GOODPUT_IS, tuple(Entry(one, "", "", said) for one, said in GOODPUT.items()))
+
+
+def _sentence(text: str) -> str:
+    return f"{text if text.startswith('`') else text[0].upper() + text[1:]}."
 
 
 def overview(registry: Registry) -> list[Topic]:
@@ -85,10 +113,12 @@ def overview(registry: Registry) -> list[Topic]:
         Entry(kind, "", "", ", ".join(registry.specs(kind))) for kind in HAVE_OPTIONS if registry.specs(kind)
     ]  # fmt: skip
     codes = tuple(Entry(code, "", "", _first_sentence(_about(kind))) for code, kind in _kinds_of_errors().items())
+    figures = (Entry("metrics.jsonl", "", "", ", ".join(COLUMNS)), Entry("goodput", "", "", ", ".join(GOODPUT)))
     return [
         Topic("Fields of the run file", "", fields, "kosmos explain train, kosmos explain train.clip_norm"),
         Topic("Components", "", tuple(kinds), "kosmos explain lion, kosmos explain lion.betas"),
         Topic("Codes of errors", "", codes, "kosmos explain quarantine-full"),
+        Topic("Figures of a run", "", figures, "kosmos explain data_wait_s, kosmos explain goodput"),
     ]
 
 
@@ -216,4 +246,5 @@ def _first_sentence(text: str) -> str:
 def _nearest(name: str, registry: Registry) -> str:
     components = [component for kind in HAVE_OPTIONS for component in registry.specs(kind)]
     known = [*RunConfig.model_fields, *(path for path, _ in paths_in(RunConfig)), *_kinds_of_errors(), *components]
+    known += [*COLUMNS, "goodput"]
     return did_you_mean(name, known) or "kosmos explain lists what can be asked for"
