@@ -46,7 +46,8 @@ COLUMNS = {
     "forward pass, a frozen backbone twice, a frozen encoder once",
     "peak_flops": "what all devices can do in a second: GPUs by their data sheets, others by matrix products that are "
     "measured as a run starts, too low where other programs compute meanwhile",
-    "mfu": "`flops` over what `peak_flops` comes to in the seconds of the step; attention counts in full, by the real lengths of documents",
+    "mfu": "`flops` over what `peak_flops` comes to in the seconds of the step; attention counts in full, by "
+    "the real lengths of documents",
     "mfu_half_causal": "as `mfu`, but of attention only what the causal mask leaves",
     "mfu_by_module": "`mfu`, by the module that computes",
     "skipped": "true where a guard left the update out",
