@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import shutil
 import signal
 import time
@@ -121,7 +122,8 @@ def test_an_error_of_the_source_on_the_first_rank_ends_both_and_is_said_once(
     refused: Callable[[str], tuple[Path, list[End]]],
 ) -> None:
     _, ends = refused("source")
-    assert said_once(ends, 3) == f"error[data]: ticks: the disk of row {row_of_lane(0)} is gone"
+    where = f"(rank 0 alone, on {socket.gethostname()})"
+    assert said_once(ends, 3) == f"error[data]: ticks: the disk of row {row_of_lane(0)} is gone {where}"
 
 
 @pytest.mark.parametrize(
