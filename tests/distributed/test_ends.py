@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
