@@ -14,8 +14,10 @@ from kosmos.train.waste import Waste
 def told(data: dict[str, Any], *rows: tuple[float, float, float], times: int = 40) -> list[str]:
     """What is said of rows of (step_s, data_wait_s, fill), each of which comes so often."""
     waste = Waste(DataConfig(**data), 1, torch.device("cpu"))
-    steps = [{"step_s": s, "data_wait_s": w, "fill": f} for s, w, f in rows for _ in range(times)]
-    return [line for row in steps for line in waste.look(row) if line is not None]
+    row = {"cells_by_stream": {"ticks": 7}, "fill": 1.0}
+    steps = [{**row, "step_s": s, "data_wait_s": w, "fill": f} for s, w, f in rows for _ in range(times)]
+    first = [{**row, "step_s": 30.0, "data_wait_s": 30.0}] * 3
+    return [line for row in (*first, *steps) for line in waste.look(row) if line is not None]
 
 
 def test_a_run_that_waits_for_rows_says_so_once() -> None:
@@ -41,3 +43,4 @@ def test_rows_that_are_half_empty_are_told_with_what_caps_them(data: dict[str, A
     assert line.startswith("76 % of the last 20 steps' rows was empty: ") and why in line
     assert told(data, (1.0, 0.0, 0.9)) == []
     assert told({}, (1.0, 0.0, 0.24)) == []  # documents are as long as they are
+    assert told({"cells_per_pack": {"ticks": 4096}}, (1.0, 0.0, 0.24)) == []  # which caps nothing

@@ -124,7 +124,7 @@ def test_an_object_of_nulls_stands_in_a_table_for_one_that_is_missing(open_, tab
             source.document(1)
         assert learned(open_(path, asked=True), 1) == []
         source = open_(path, template="{question}→{answer}{listed}.")
-        assert [learned(source, n) for n in range(2)] == [['{"total": "9"}[{"x": 1}].'], ["."]]
+        assert [learned(source, n) for n in range(2)] == [['{"total": "9"}[{"x": 1}, {}].'], ["."]]
 
 
 def test_an_object_of_nulls_in_json_is_written(open_, rows):

@@ -48,7 +48,12 @@ def test_the_number_of_a_page_in_the_object_of_a_medium_is_refused(
 
 def test_of_a_file_that_holds_one_the_number_says_where_it_is_from(tmp_path: Path) -> None:
     (tmp_path / "scan_2.png").write_bytes(b"p")
-    for medium in ({"path": "scan_2.png", "page": 2}, {"bytes": b"\x89PNG", "page": 2}):
+    rendered = {"path": "scan_2.png", "page": 2}
+    for medium in (
+        rendered,
+        {"bytes": b"\x89PNG", "page": 2},
+        {**rendered, "source": "doc.pdf", "caption": "of a.pdf"},
+    ):
         assert len(list(read_media("ticks", medium, MediaRoot(tmp_path)))) == 1
     with pytest.raises(SampleError, match="page 2"):
         list(read_media("ticks", {"bytes": b"II*\0of pages", "page": 2}, MediaRoot(tmp_path)))

@@ -12,9 +12,13 @@ from kosmos.runtime.contention import Contention
 from kosmos.runtime.cores import usable_cores
 
 WINDOW_STEPS, WINDOW_S = 20, 15.0
-"""Steps and seconds that are looked at as a whole: the first row of a run is always waited for."""
+"""Steps and seconds that are looked at as a whole."""
+FIRST_STEPS = 3
+"""Steps of a process that are not looked at: the first row is always waited for."""
 WAITS, EMPTY = 0.5, 0.5
 """Shares of the time that is waited for rows, and of the rows that are empty, from which on a line is due."""
+CAPS = 0.7
+"""Share of the cells that rows may hold, from which on no other medium may fit."""
 FEW = 16
 """Documents that are looked over for a row, below which that may be why rows are empty."""
 
@@ -31,6 +35,7 @@ class Waste:
         self._data, self._workers = data, workers
         self._contention = Contention(device)
         self._told = set[str]()
+        self._taken = 0
         self._begin()
 
     def look(self, row: Mapping[str, Any]) -> Iterator[str | None]:
@@ -40,10 +45,15 @@ class Waste:
             row: of metrics.
         """
         yield self._contention.look()
+        self._taken += 1
+        if self._taken <= FIRST_STEPS:
+            return
         self._steps += 1
         self._seconds += row["step_s"]
         self._waited += row["data_wait_s"]
         self._fill += row["fill"]
+        for stream, cells in row.get("cells_by_stream", {}).items():
+            self._cells[stream] = self._cells.get(stream, 0) + cells
         if self._steps < WINDOW_STEPS or self._seconds < WINDOW_S:
             return
         waits, empty = self._waited / self._seconds, 1 - self._fill / self._steps
@@ -56,6 +66,7 @@ class Waste:
     def _begin(self) -> None:
         self._steps = 0
         self._seconds = self._waited = self._fill = 0.0
+        self._cells: dict[str, int] = {}
 
     def _once(self, what: str, line: str | None) -> str | None:
         if line is None or what in self._told:
@@ -72,9 +83,11 @@ class Waste:
 
     def _of_empty_rows(self, share: float) -> str | None:
         data = self._data
-        if data.cells_per_pack:
-            most = ", ".join(f"{name} {cells:,}" for name, cells in data.cells_per_pack.items())
-            why = f"data.cells_per_pack ({most}) lets no more media into them: raise it, or lower data.tokens_per_pack"
+        rows = self._steps * data.lanes
+        used = {name: self._cells.get(name, 0) / (rows * most) for name, most in data.cells_per_pack.items()}
+        if capped := [f"{name} {data.cells_per_pack[name]:,}" for name, share in used.items() if share > CAPS]:
+            media = f"data.cells_per_pack ({', '.join(capped)})"
+            why = f"{media} lets no more media into them: raise it, or lower data.tokens_per_pack"
         elif data.look_ahead < FEW:
             why = f"of data.look_ahead {data.look_ahead} documents too few fit together: raise it"
         else:

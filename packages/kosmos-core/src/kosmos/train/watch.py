@@ -96,7 +96,7 @@ class Watch:
         self.asked = 0
         """How often the store was asked."""
         self.asks = False
-        """Whether it is asked now, and has not answered."""
+        """Whether it was asked and has not answered, or never will."""
         self.ended = threading.Event()
         self.go_on = ""
         """What goes on with the run, where something was begun that can be gone on with."""
@@ -151,9 +151,8 @@ class Watch:
                 status = self.told()
                 everyone = self._exchange()
             except Exception:  # the store went with another rank, whose end is not ours to report
-                return
-            finally:
-                self.asks = False
+                return  # it still asks, and will have no answer: what then stands still for long is ended
+            self.asks = False
             if status is not None and not self.ended.wait(GRACE_S):
                 os._exit(status)  # the main thread waits for a rank that is gone
             found = self._hanging(everyone) if everyone is not None else None
@@ -163,8 +162,8 @@ class Watch:
                 return
 
     def _mind(self) -> None:
-        """End this rank by what it knows itself, where a call of the store does not return: it is served by a node that
-        may be frozen or cut off.
+        """End this rank by what it knows itself, where a call of the store does not return, or has failed: it is served
+        by a node that may be frozen or cut off.
 
         Looks are counted and not seconds: this process may have been stopped meanwhile, or its machine have slept.
         """

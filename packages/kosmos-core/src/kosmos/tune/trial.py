@@ -185,7 +185,7 @@ class Counted:
             return
         self.warm_up_s += step.step_s + sum(earlier.step_s for earlier in self.steps)
         self.compiling += is_warm
-        self.again += bool(self.steps)
+        self.again += bool(self.steps or self.used)
         self.steps.clear()
         self.ahead, self.used, self.used_s = self.steps_ahead(), 0, 0.0
 

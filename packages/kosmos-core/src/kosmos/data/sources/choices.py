@@ -115,9 +115,10 @@ def _name_it(role: str) -> str:
 
 def _one_each(columns: Collection[str]) -> str:
     """How columns of an answer each are named, with those of the table that are called as if they were such."""
-    first = next((n for n in sorted(columns) if n[-1:] in tuple("1Aa") and _following(n, 1) in columns), None)
-    found = [_following(first, n) for n in range(len(LETTERS))] if first else []
-    there = [*takewhile(lambda name: name in columns, found)] or ["COLUMN", "COLUMN"]
+    firsts = (name for name in sorted(columns) if name[-1:] in tuple("1Aa") and _following(name, 1) in columns)
+    found = ([_following(first, n) for n in range(len(LETTERS))] for first in firsts)
+    series = ([*takewhile(lambda name: name in columns, names)] for names in found)
+    there = max(series, key=len, default=["COLUMN", "COLUMN"])
     named = ", ".join(f"{letter}: {name}" for letter, name in zip(LETTERS, there, strict=False))
     return f", or one each (columns: {{{named}}}), where a number that says which is right counts them from 0"
 

@@ -2,7 +2,7 @@
 
 A table of arrow gives each of its objects every key that any of them has, null where it was not there. Such nulls are
 not written: of what was no key the model would learn to write one. An object of nulls alone stands for one that is
-missing, and is not written either. A null that a row of JSON has is written.
+missing, and is not written either; within a list it keeps its place, as ``{}``. A null that a row of JSON has is written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def json_of(row: Row, path: str, value: Any) -> str:
     """
     try:
         kept = _without_nulls(value) if _is_filled(row, path) else value
-        if value and not kept:
+        if value and (not kept or (isinstance(kept, list) and all(one == {} for one in kept))):
             return ""
         text = json.dumps(kept, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -63,7 +63,7 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_nulls(inner) for key, inner in value.items() if not _is_missing(inner)}
     if isinstance(value, list | tuple):
-        return [_without_nulls(inner) for inner in value if inner is None or not _is_missing(inner)]
+        return [_without_nulls(inner) for inner in value]  # each keeps its place
     return value
 
 

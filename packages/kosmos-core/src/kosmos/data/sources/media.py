@@ -355,7 +355,7 @@ def read_media(
                     held = _held(modality, item)
                     for said in (item, held):
                         if isinstance(said, Mapping):
-                            refuse_choice(said, has_time=has_time)
+                            refuse_choice(said, (*KEYS, modality), has_time=has_time)
                     yield Media(modality, read_source(modality, held, root), span, stated_rate_of(held))
             except SampleError as error:
                 raise type(error)(f"{modality}: {error}") from error

@@ -25,7 +25,7 @@ from kosmos.data.sources.chat_turns import (
     turns_of,
 )
 from kosmos.data.sources.columns import checked_text
-from kosmos.data.sources.media import MediaRoot, holds_medium, read_media
+from kosmos.data.sources.media import KEYS, MediaRoot, holds_medium, read_media
 from kosmos.data.sources.pages import refuse_choice
 from kosmos.data.sources.times import RowTimes, edges_of
 from kosmos.data.sources.tools import ANSWER, told
@@ -288,7 +288,7 @@ def _check_part_said(kind: str, part: Mapping[str, Any], where: str, *, has_time
                 f"{where}: {key} of the {part['type']} part is not read; write clip: [start, end] in seconds"
             )
     try:
-        refuse_choice(part, has_time=has_time)
+        refuse_choice(part, (*KEYS, part["type"], kind, f"{kind}_url"), has_time=has_time)
     except SampleError as error:
         raise SampleError(f"{where}: {part['type']} part: {error}") from error
     if str(part.get("text") or "").strip():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from kosmos.errors import SampleError
@@ -10,13 +10,14 @@ from kosmos.errors import SampleError
 _KEYS: Final = ("page", "frame")
 _SEVERAL: Final = (".tif", ".tiff", ".gif", ".webp", ".apng", ".pdf", ".djvu")
 """Suffixes of files that may hold several without having time. Of others the number says where they are from."""
-_BEGINS: Final = (b"II*\0", b"MM\0*", b"GIF8", b"%PDF")
+_BEGINS: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"GIF8", b"%PDF", b"RIFF")
 
 
-def refuse_choice(said: Mapping[str, Any], *, has_time: bool = False) -> None:
+def refuse_choice(said: Mapping[str, Any], names: Collection[str], *, has_time: bool = False) -> None:
     """
     Args:
         said: an object that holds or names a medium.
+        names: keys under which it does.
         has_time: whether the medium has time, of which a clip is taken.
 
     Raises:
@@ -24,7 +25,11 @@ def refuse_choice(said: Mapping[str, Any], *, has_time: bool = False) -> None:
             these keys say what the medium shows.
     """
     for key in _KEYS:
-        if key in said and _is_number(said[key]) and (has_time or any(map(_may_hold_several, said.values()))):
+        if (
+            key in said
+            and _is_number(said[key])
+            and (has_time or any(_may_hold_several(said.get(name)) for name in names))
+        ):
             clip = "; of what has time a clip is taken (clip: [start, end] in seconds)" if has_time else ""
             raise SampleError(
                 f"{key} {said[key]}: a row chooses no {key} of a file; write each {key} into a file of its own (such "
@@ -35,6 +40,8 @@ def refuse_choice(said: Mapping[str, Any], *, has_time: bool = False) -> None:
 def _may_hold_several(value: Any) -> bool:
     if isinstance(value, bytes):
         return value.startswith(_BEGINS)
+    if isinstance(value, Mapping):  # such as {"url": ...}
+        return any(_may_hold_several(inner) for inner in value.values())
     return isinstance(value, str) and value.lower().endswith(_SEVERAL)
 
 
