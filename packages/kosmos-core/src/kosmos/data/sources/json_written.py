@@ -2,7 +2,8 @@
 
 A table of arrow gives each of its objects every key that any of them has, null where it was not there. Such nulls are
 not written: of what was no key the model would learn to write one. An object of nulls alone stands for one that is
-missing, and is not written either; within a list it keeps its place, as ``{}``. A null that a row of JSON has is written.
+missing, and is not written either; within a list it keeps its place, as ``{}``. A null that a row of
+JSON has is written.
 """
 
 from __future__ import annotations
