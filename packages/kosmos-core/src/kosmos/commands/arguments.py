@@ -196,6 +196,27 @@ def refuse_empty(option: str, value: str | None) -> None:
         raise ConfigError(f"{option}: the value is empty (an unset variable?); give one, or leave the option out")
 
 
+def yaml_of(option: str, text: str, expected: str) -> Any:
+    """The value of an option that is YAML.
+
+    Args:
+        expected: in words, where it is none.
+
+    Raises:
+        ConfigError: it is no YAML, or a key stands there twice.
+    """
+    import yaml
+
+    from kosmos.run_file import load_yaml
+
+    try:
+        return load_yaml(text)
+    except yaml.YAMLError as error:
+        key = getattr(error, "key", None)
+        why = f"{key} stands there twice" if key else f"is not YAML; expected {expected}"
+        raise ConfigError(f"{option} {text}: {why}") from error
+
+
 def check_given_once(paths: Sequence[str], option: str = "--data") -> None:
     """Raises ConfigError where a value of an option is empty, or stands there twice."""
     for path in paths:

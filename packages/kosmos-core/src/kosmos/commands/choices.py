@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import check_given_once
+from kosmos.commands.arguments import check_given_once, yaml_of
 from kosmos.commands.continued import passed_over
-from kosmos.errors import ConfigError, DataError
+from kosmos.errors import DataError
 from kosmos.visible import say
 
 if TYPE_CHECKING:
@@ -42,22 +42,14 @@ def named_choices(given: Sequence[str]) -> list[RowsConfig]:
     Raises:
         ConfigError: one is no such entry, or stands there twice.
     """
-    import yaml
-
     from kosmos.run_choices import entry_of
-    from kosmos.run_file import load_yaml
 
     check_given_once(given, "--choices")
     found = []
     for text in given:
         value: Any = text
         if text.lstrip().startswith("{") and not os.path.lexists(text):
-            try:
-                value = load_yaml(text)
-            except yaml.YAMLError as error:
-                key = getattr(error, "key", None)
-                why = f"{key} stands there twice" if key else f"is not YAML; expected a file, or fields as {SUCH_AS}"
-                raise ConfigError(f"--choices {text}: {why}") from error
+            value = yaml_of("--choices", text, f"a file, or fields as {SUCH_AS}")
         found.append(entry_of(f"--choices {text}", value))
     return found
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kosmos.commands.arguments import refuse_empty
+from kosmos.commands.arguments import refuse_empty, yaml_of
 from kosmos.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,26 +30,17 @@ def metrics_of(given: Sequence[str]) -> list[ComponentConfig]:
     Raises:
         ConfigError: one is no such entry, or two of a name have other options.
     """
-    import yaml
     from pydantic import ValidationError
 
     from kosmos.config import EvaluateConfig
     from kosmos.mistakes import explain
-    from kosmos.run_file import load_yaml
 
     found: dict[str, ComponentConfig] = {}
     for text in given:
         refuse_empty("--metric", text)
+        value = yaml_of("--metric", text, f"a name, or one with options as {SUCH_AS}")
         try:
-            named = EvaluateConfig.model_validate({"metrics": load_yaml(text)}).metrics
-        except yaml.YAMLError as error:
-            key = getattr(error, "key", None)
-            why = (
-                f"{key} stands there twice"
-                if key
-                else f"is not YAML; expected a name, or one with options as {SUCH_AS}"
-            )
-            raise ConfigError(f"--metric {text}: {why}") from error
+            named = EvaluateConfig.model_validate({"metrics": value}).metrics
         except ValidationError as error:
             raise ConfigError(f"--metric {text}: {explain(error).replace('metrics.0.', '')}") from error
         for metric in named:

@@ -85,7 +85,7 @@ class Waste:
         data = self._data
         rows = self._steps * data.lanes
         used = {name: self._cells.get(name, 0) / (rows * most) for name, most in data.cells_per_pack.items()}
-        if capped := [f"{name} {data.cells_per_pack[name]:,}" for name, share in used.items() if share > CAPS]:
+        if capped := [f"{name} {data.cells_per_pack[name]:,}" for name, part in used.items() if part > CAPS]:
             media = f"data.cells_per_pack ({', '.join(capped)})"
             why = f"{media} lets no more media into them: raise it, or lower data.tokens_per_pack"
         elif data.look_ahead < FEW:
