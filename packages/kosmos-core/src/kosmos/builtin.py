@@ -14,6 +14,7 @@ from kosmos.components import (
     ConnectorSpec,
     DatasetSpec,
     MetricSpec,
+    ObjectiveSpec,
     OptimizerSpec,
     ScheduleSpec,
     TrackerSpec,
@@ -93,6 +94,17 @@ def kosmos_schedules() -> Iterator[ScheduleSpec]:
     yield ScheduleSpec(name="wsd", target=f"{at}:wsd", summary="Warmup, the peak, linear to zero in the last fifth.")
     yield ScheduleSpec(name="inverse_sqrt", target=f"{at}:inverse_sqrt", summary="Warmup, then over the root of steps.")
     yield ScheduleSpec(name="constant", target=f"{at}:constant", summary="Warmup, then the peak.")
+
+
+@hookimpl
+def kosmos_objectives() -> Iterator[ObjectiveSpec]:
+    at = "kosmos.train.preferences"
+    yield ObjectiveSpec(
+        name="dpo", target=f"{at}:DPO", unit="pair", reference=True,
+        summary="Pairs of answers, against the model as it was; also IPO and hinge.",
+    )  # fmt: skip
+    yield ObjectiveSpec(name="simpo", target=f"{at}:SimPO", unit="pair", summary="Pairs of answers, by mean tokens.")
+    yield ObjectiveSpec(name="orpo", target=f"{at}:ORPO", unit="pair", summary="Better answers, and odds over worse.")
 
 
 @hookimpl

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 API_VERSION = 1
 """Version of the plugin surface. A plugin module states the one it was written for: ``KOSMOS_API = 1``."""
@@ -166,6 +166,24 @@ class ScheduleSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ObjectiveSpec(Spec):
+    """``factory(**options) -> Objective`` (see ``kosmos.model.objectives``): what is minimized."""
+
+    kind = "objective"
+    gives = ("__call__",)
+    unit: Literal["token", "document", "pair"] = "document"
+    """What it gives a loss for: every learned token, every document, or every pair of a better and a worse one, which
+    rows of preferences are."""
+    reference: bool = False
+    """Whether it compares with the model as the run began with it."""
+
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
+        if self.unit not in ("token", "document", "pair"):
+            yield f"objective {self.name!r}: unit: expected token, document or pair, got {self.unit!r}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrackerSpec(Spec):
     """``factory(output: Path, run: dict, **options) -> Tracker``."""
 
@@ -198,6 +216,7 @@ KINDS: tuple[type[Spec], ...] = (
     MetricSpec,
     OptimizerSpec,
     ScheduleSpec,
+    ObjectiveSpec,
     TrackerSpec,
     CommandSpec,
     ObserverSpec,

@@ -353,6 +353,7 @@ def check_components(config: RunConfig, registry: Registry, absent: Absent | Non
     late: list[tuple[str, str, ComponentConfig, int]] = [
         ("optimizer", "train.optimizer", train.optimizer, 2),
         ("schedule", "train.schedule", train.schedule, 2),
+        *([("objective", "train.objective", train.objective, 0)] if train.objective else []),
         *(("tracker", f"trackers.{number}", part, 2) for number, part in enumerate(config.trackers)),
         *(("observer", f"observers.{number}", part, 0) for number, part in enumerate(config.observers)),
         *(("metric", f"evaluate.metrics.{number}", part, 0) for number, part in enumerate(config.evaluate.metrics)),

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from kosmos.config_checkpoint import CheckpointConfig
 from kosmos.config_held_out import HeldOutConfig
 from kosmos.config_length import LengthConfig
+from kosmos.config_profile import ProfileConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
 from kosmos.config_written import WrittenConfig
@@ -199,6 +200,9 @@ class TrainConfig(LengthConfig):
     """Decay of matrices; norms, biases and embeddings are not decayed."""
     schedule: ScheduleConfig = ScheduleConfig()
     """Learning rate over the steps, as a share of the peak."""
+    objective: ComponentConfig | None = None
+    """What is minimized, with its options, such as ``dpo``, which learns by preferences; null is the cross entropy of
+    every learned token."""
     clip_norm: float | None = Field(default=1.0, gt=0)
     """Largest norm of the gradient of all parameters; None does not clip."""
     z_loss: float = Field(default=0.0, ge=0)
@@ -310,23 +314,6 @@ class EvaluateConfig(Strict):
         if self.patience is not None and self.every_steps is None:
             raise ValueError("patience counts scorings during training: set evaluate.every_steps too")
         return self
-
-
-class ProfileConfig(Strict):
-    """Steps that PyTorch's profiler records: where their time goes, in ``profile/`` of the run's folder. ``true`` takes
-    all defaults."""
-
-    after_steps: int = Field(default=10, ge=0)
-    """Steps of a session that come first, in which caches fill and blocks are compiled."""
-    steps: int = Field(default=3, ge=1)
-    """How many are recorded."""
-    ranks: list[int] = Field(default_factory=lambda: [0], min_length=1)
-    """Processes that record theirs."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_true(cls, value: Any) -> Any:
-        return {} if value is True else value
 
 
 class TokenizerConfig(Strict):

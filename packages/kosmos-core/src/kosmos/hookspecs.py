@@ -29,6 +29,7 @@ from kosmos.components import (
     EncoderSpec,
     MetricSpec,
     ModalitySpec,
+    ObjectiveSpec,
     ObserverSpec,
     OptimizerSpec,
     ScheduleSpec,
@@ -83,6 +84,11 @@ def kosmos_schedules() -> Iterable[ScheduleSpec]:  # type: ignore[empty-body]
 
 
 @hookspec
+def kosmos_objectives() -> Iterable[ObjectiveSpec]:  # type: ignore[empty-body]
+    """What is minimized, in place of the cross entropy of tokens."""
+
+
+@hookspec
 def kosmos_trackers() -> Iterable[TrackerSpec]:  # type: ignore[empty-body]
     """Where metrics go, beside ``metrics.jsonl``."""
 
@@ -106,6 +112,7 @@ HOOKS: dict[str, str] = {
     "metric": "kosmos_metrics",
     "optimizer": "kosmos_optimizers",
     "schedule": "kosmos_schedules",
+    "objective": "kosmos_objectives",
     "tracker": "kosmos_trackers",
     "command": "kosmos_commands",
     "observer": "kosmos_observers",

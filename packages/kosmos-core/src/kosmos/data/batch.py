@@ -44,6 +44,8 @@ class DocumentInfo(NamedTuple):
     """Likewise."""
     weight: float = 1.0
     """As of its ``Document``."""
+    is_rejected: bool = False
+    """The worse one of a pair, whose better one is in front of it."""
 
 
 @dataclass(slots=True)
@@ -89,6 +91,8 @@ class PackedBatch:
     """The row on the CPU, which may be asked for values at any time; None where this is it."""
     weights: Tensor | None = None
     """fp32 [n]: what the loss of each trained position is multiplied by; None where that is 1 for all."""
+    reference: Tensor | None = None
+    """[n]: losses of the model as the run began with it, where its objective compares with them."""
 
     @property
     def num_targets(self) -> int:

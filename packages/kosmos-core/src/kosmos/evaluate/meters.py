@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class LossMeter:
-    """Sums of token losses by source and by modality. A document counts for each modality that it holds."""
+    """Sums of token losses by source and by modality. A document counts for each modality that it holds, and the worse
+    one of a pair for none."""
 
     def __init__(self) -> None:
         self.sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])
@@ -28,6 +29,8 @@ class LossMeter:
         total = np.bincount(owner, weights=losses, minlength=len(documents))
         count = np.bincount(owner, minlength=len(documents))
         for document, loss, number in zip(documents, total.tolist(), count.tolist(), strict=True):
+            if document.is_rejected:
+                continue
             for key in (("source", document.source), *(("modality", m) for m in document.modalities)):
                 self.sums[key][0] += loss
                 self.sums[key][1] += number

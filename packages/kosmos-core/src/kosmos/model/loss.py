@@ -49,6 +49,8 @@ class TokenLosses(NamedTuple):
     """[n], the cross entropies alone, of no weight, without gradient, in the type of ``total``."""
     predictions: Tensor
     """int64 [n]: the likeliest token at each position. Empty where gradients are taken: training does not ask."""
+    reference: Tensor | None = None
+    """[n], what objectives compare ``per_token`` with (``kosmos.model.objectives``)."""
 
 
 def linear_cross_entropy(

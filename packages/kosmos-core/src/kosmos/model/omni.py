@@ -20,6 +20,7 @@ from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.failures import named, raise_as_its_own
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.norms import sum_in_fp32
+from kosmos.model.objectives import Learning
 from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.recurring import padded_rows, recurring_size
 from kosmos.model.segments import Segments
@@ -213,6 +214,8 @@ class OmniModel(WithKernels):
         self.streams = nn.ModuleDict(streams)
         self.frozen_backbone = freeze_backbone
         self.z_loss = z_loss
+        self.learning: Learning | None = None
+        """What is minimized; None is the cross entropy of every token that is learned."""
         self.touch_backbone = False
         self.row_ranks: SequenceGroup | None = None
         """The ranks that share each row; None where every rank has its own. All of a group call the model alike."""
@@ -265,6 +268,9 @@ class OmniModel(WithKernels):
     def _losses(self, hidden: Tensor, row: PackedBatch | RowPart) -> TokenLosses:
         head = cast(Backbone, self.backbone).output_weight()
         hidden, targets = hidden.index_select(0, row.trained), row.labels.index_select(0, row.trained)
+        if self.learning is not None:
+            assert isinstance(row, PackedBatch), "check_objective refuses rows that ranks share"
+            return self.learning.losses(hidden, head, row, by_kernels=self.by_kernels)
         return linear_cross_entropy(
             hidden, head, targets, weights=row.weights, z=self.z_loss, by_kernels=self.by_kernels
         )

@@ -26,6 +26,7 @@ KIND_AT = {
     "connector": "connector",
     "optimizer": "optimizer",
     "schedule": "schedule",
+    "objective": "objective",
     "trackers": "tracker",
     "observers": "observer",
     "metrics": "metric",

@@ -39,6 +39,7 @@ class Backward:
         compiled: bool,
         side_by_side: SideBySide | None,
         at: Callable[..., None],
+        look: Callable[[PackedBatch], PackedBatch] | None = None,
     ) -> None:
         """
         Args:
@@ -46,7 +47,9 @@ class Backward:
             compiled: blocks are.
             side_by_side: computes rows at once; None where they are taken one after another.
             at: told what begins: see ``kosmos.train.watch.Watch.at``.
+            look: as ``kosmos.train.reference.Reference.look``, where the objective compares with one.
         """
+        self.look = look
         self.distributed, self.flops, self.side_by_side, self.at = distributed, flops, side_by_side, at
         self.device, self.dtype, self.seed, self.compiled = device, dtype, seed, compiled
 
@@ -60,11 +63,11 @@ class Backward:
         Args:
             step: its number.
             pieces: rows or parts of them, each with its lane.
-            targets: of the whole step; the loss is a mean over them.
+            targets: of the whole step, or the units of its objective; the loss is a mean over them.
             as_one: so many neighbours are computed as one row, without side by side.
 
         Returns:
-            What gives the losses of each piece's target tokens, on the CPU.
+            What gives the losses of each piece's target tokens [n], or with those of the reference [2, n], on the CPU.
 
         Raises:
             PluginError: as of the model, or a part of it keeps tensors of an earlier row.
@@ -107,10 +110,15 @@ class Backward:
     def _forward(self, step: int, batch: PackedBatch, targets: int) -> tuple[Tensor, Callable[[], Tensor]]:
         """The row's share of the step's loss, and what gives the losses of its target tokens."""
         counting = self.flops.counting(batch) if self._counts(step, batch) else nullcontext()
-        with autocast(self.device, self.dtype), counting:
-            losses = self.distributed.losses(batch.to(self.device))
+        row = batch.to(self.device)
+        with autocast(self.device, self.dtype):
+            if self.look is not None:
+                row = self.look(row)
+            with counting:
+                losses = self.distributed.losses(row)
+        told = losses.per_token if losses.reference is None else torch.stack([losses.per_token, losses.reference])
         # The copy begins before the backward pass, behind which it would have to wait.
-        return losses.total / targets, on_its_way(losses.per_token)
+        return losses.total / targets, on_its_way(told)
 
     def _at(self, batch: PackedBatch) -> None:
         self.at("forward and backward", document=batch.documents[0].origin if batch.documents else "")
@@ -121,7 +129,7 @@ def _apart(per_token: Callable[[], Tensor], counts: Sequence[int]) -> list[Calla
     if len(counts) == 1:
         return [per_token]
     bounds = pairwise([0, *accumulate(counts)])
-    return [partial(lambda start, end: per_token()[start:end], start, end) for start, end in bounds]
+    return [partial(lambda start, end: per_token()[..., start:end], start, end) for start, end in bounds]
 
 
 def seed_of(seed: int, step: int, lane: int, part: int) -> int:

@@ -201,7 +201,12 @@ class FlopMeter:
             found |= {name: (whole[0] - connector[0], whole[1] - connector[1]), name + CONNECTOR: connector}
         everything = _split(counts.get("Global", {}))
         rest = everything[0] - sum(products for products, _ in found.values())
-        return {**found, HEAD: (max(0, rest), 0)}
+        return {**found, HEAD: (max(0, round(rest * self._share_of_head())), 0)}
+
+    def _share_of_head(self) -> float:
+        """Of the operations of the head: an objective looks at a row's losses first, which is made again behind."""
+        products = 2 + self._output_weight().requires_grad
+        return 1 if self._model.learning is None else products / (products + 1)
 
     def count(self, batches: Sequence[PackedBatch]) -> Counted:
         """Operations of this process for some rows, its share of what several do alike; none before the first count."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,10 +14,10 @@ from kosmos import collector
 from kosmos.checkpoint import tensors as stored
 from kosmos.checkpoint.folder import Loaded
 from kosmos.compose import Composition
-from kosmos.data.batch import IGNORED, PackedBatch, to_tensors
+from kosmos.data.batch import PackedBatch, to_tensors
 from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
-from kosmos.data.quarantine import Budget, Incident, incident_row
+from kosmos.data.quarantine import Budget, incident_row
 from kosmos.errors import PluginError, TrainingError, is_out_of_memory
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.failures import raise_as_its_own
@@ -32,17 +31,20 @@ from kosmos.train.backward import Backward
 from kosmos.train.compiling import compilations, compile_blocks, try_kernels
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard, advice_on, whence
+from kosmos.train.objective import open_objective
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.optim.states import check_made_with, made_with
 from kosmos.train.output import RunFolder
 from kosmos.train.parameter_groups import by_part, learning_rates, parameter_groups
 from kosmos.train.passes import open_passes
+from kosmos.train.reference import Reference
 from kosmos.train.schedules import share_at
 from kosmos.train.settings import open_schedule
 from kosmos.train.sharding import distribute, settle
 from kosmos.train.side_by_side import open_side_by_side
 from kosmos.train.step_sums import Spent, sum_up
+from kosmos.train.taken_rows import TakenRows, taken
 
 
 class RollBack(Exception):
@@ -78,8 +80,10 @@ class Trainer:
         self.device, self.dtype, self.parallel, self.order = device, dtype, parallel, dict(order)
         self.config, self.report, self.at = composition.config, report, at
         self.model = composition.model.train()
+        self.learning = self.model.learning = open_objective(self.config, composition.registry)
         if self.config.train.weights == "bf16":
             round_weights(self.model)
+        self.reference = Reference(self.model) if self.learning is not None and self.learning.reference else None
         use_fp8(self.model.backbone, self.config.train.fp8, device)
         self.compiled = compile_blocks(self.model, self.config.train.compile, device)
         self._agree_on_kernels(
@@ -87,6 +91,10 @@ class Trainer:
         )
         self.at("giving the model its weights")
         self.distributed = distribute(self.model, parallel, self.config.parallel, device, dtype, draw=draw)
+        if self.reference is not None:
+            self.reference.spread(self.config, parallel, device, dtype)
+        before = self.distributed.losses
+        self.losses = before if self.reference is None else self.reference.before(before)
         groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
         self.parameters, self.groups = [p for g in groups for p in g["params"]], [g["name"] for g in groups]
@@ -125,12 +133,12 @@ class Trainer:
         begin = perf_counter()
         self.at(f"reading data{self.feeder.alone}", step=self.step + 1, document="")
         self.reading, self.noted = True, 0
-        rows, targets = self._rows(should_stop)
+        rows, targets, units = self._rows(should_stop)
         self.reading = False
         with own_draws():
             self._set_learning_rate()
             self.optimizer.zero_grad(set_to_none=True)
-            batches, losses = self._backward_all(rows, [to_tensors(row.arrays) for row in rows], max(1, targets))
+            batches, losses = self._backward_all(rows, [to_tensors(row.arrays) for row in rows], max(1, units))
             self.at("update")
             norms_on_device = self._gradient_norms()
             # While a GPU computes the gradients, all is done that does not depend on them.
@@ -140,7 +148,7 @@ class Trainer:
             metrics, everyone = sum_up(
                 rows, batches, [arrived() for arrived in losses], spent,
                 targets=targets, parallel=self.parallel, settings=self.config.data,
-                epoch=self.feeder.feed.mixture.epoch,
+                epoch=self.feeder.feed.mixture.epoch, learning=self.learning,
             )  # fmt: skip
             if self.tokens is not None:
                 metrics["tokens_so_far"] = self.tokens = self.tokens + metrics["tokens"]
@@ -169,33 +177,30 @@ class Trainer:
             meters["compilations"] = compilations()
         return {"step": self.step, **({"skipped": True} if skipped else {}), **metrics, **timing, **meters}
 
-    def _rows(self, should_stop: Callable[[], bool]) -> tuple[list[Row], int]:
-        """This rank's rows, and the target tokens of all ranks."""
+    def _rows(self, should_stop: Callable[[], bool]) -> tuple[list[Row], int, int]:
+        """This rank's rows, and the target tokens of all ranks, and the units of its objective."""
         rows: list[Row] = []
 
-        def take() -> _Taken | None:
+        def take() -> TakenRows | None:
             if should_stop():
                 return None
             try:
                 rows.extend(self.feeder.next_step(should_stop))
             except StopWaiting:
                 return None
-            targets = sum(int((row.arrays.labels != IGNORED).sum()) for row in rows)
-            incidents = [incident for row in rows for incident in row.incidents]
-            useful = {document.source for row in rows for document in row.arrays.documents}
-            return _Taken(targets, incidents, sum(row.drawn for row in rows), useful, _digest(rows))
+            return taken(rows, self.learning)
 
-        taken = [found for found in self.parallel.agreed(take) if found is not None]
-        if len(taken) < self.parallel.world_size:
+        found = [theirs for theirs in self.parallel.agreed(take) if theirs is not None]
+        if len(found) < self.parallel.world_size:
             raise StopWaiting
-        everyone = self.parallel.one_of_each_group(taken)
+        everyone = self.parallel.one_of_each_group(found)
         incidents = [incident for theirs in everyone for incident in theirs.incidents]
         if incidents:
             bad = [incident_row(i, self.step + 1) for i in incidents]
             self.noted = self.parallel.main_only(lambda: self.folder.note_bad(bad))
         useful = set().union(*(theirs.useful for theirs in everyone))
         self.budget.add(sum(theirs.drawn for theirs in everyone), incidents, useful)
-        return rows, sum(theirs.targets for theirs in everyone)
+        return rows, sum(theirs.targets for theirs in everyone), sum(theirs.units for theirs in everyone)
 
     def _update(self) -> None:
         try:
@@ -267,6 +272,7 @@ class Trainer:
         return Backward(
             self.distributed, self.flops, device=self.device, dtype=self.dtype, seed=self.config.train.seed,
             compiled=self.compiled > 0, side_by_side=side_by_side, at=self.at,
+            look=self.reference.look if self.reference else None,
         )  # fmt: skip
 
     def _smaller_passes(self) -> str:
@@ -328,6 +334,7 @@ class Trainer:
         states, values = stored.optimizer_tensors(self.optimizer, self.names)
         tensors = {stored.MODEL + name: t.detach() for name, t in stored.model_tensors(self.model).items()}
         tensors |= {stored.OPTIMIZER + name: t for name, t in states.items()}
+        tensors |= self.reference.tensors() if self.reference else {}
         feeds = self.parallel.gather(self.data_state)
         data = {"lanes": {k: v for f in feeds for k, v in f["lanes"].items()}, "deadly": _union(feeds)}
         return tensors, {
@@ -339,7 +346,10 @@ class Trainer:
     def frozen(self) -> frozenset[str]:
         """Names, in a snapshot, of the parameters that no step changes."""
         named = self.model.named_parameters()
-        return frozenset(stored.MODEL + n for n, p in named if not p.requires_grad and id(p) not in self.names)
+        beside = self.reference.tensors() if self.reference else ()
+        return frozenset(
+            [*beside, *(stored.MODEL + n for n, p in named if not p.requires_grad and id(p) not in self.names)]
+        )
 
     def load(self, loaded: Loaded) -> None:
         """Go on from a checkpoint. Where its data are to be gone on with too, the feeder was opened with them."""
@@ -348,6 +358,8 @@ class Trainer:
         alone = self.parallel.world_size == 1
         stored.load_model(self.model, loaded.tensors, alone=alone)
         stored.load_optimizer(self.optimizer, self.names, loaded.tensors, loaded.state["optimizer"], alone=alone)
+        if self.reference is not None:
+            self.reference.load(loaded.tensors, alone=alone)
         self.budget.load(loaded.state["budget"])
         self.guard.load(loaded.state["guard"])
         self.passes.parts = loaded.state["parts"]
@@ -366,24 +378,6 @@ class Trainer:
         self.guard.load(guard)
         self.flops.load(costs)
         self.tokens = tokens
-
-
-class _Taken(NamedTuple):
-    """What a rank has read for a step."""
-
-    targets: int
-    incidents: list[Incident]
-    drawn: int
-    useful: set[str]  # sources of its documents
-    digest: int  # see _digest
-
-
-def _digest(rows: list[Row]) -> int:
-    """Of the tokens of rows: ranks that share them must have read the same."""
-    digest = 0
-    for row in rows:
-        digest = zlib.crc32(row.arrays.token_ids.tobytes(), digest)
-    return digest
 
 
 def _union(feeds: list[dict[str, Any]]) -> list[list[int]]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._C._autograd import DeviceType
 
-from kosmos.config import ProfileConfig
+from kosmos.config_profile import ProfileConfig
 from kosmos.errors import ConfigError, TrainingError
 from kosmos.train.flops import ATTENTION
 

@@ -130,7 +130,7 @@ class Session:
             with self.clock.spending("checkpoint_load"):
                 begin_with(self.config.init, self.trainer, self.folder)
         self.scorer = Scorer(
-            opened, self.trainer.distributed.losses,
+            opened, self.trainer.losses,
             should_stop=self.stop.wanted, at=self.watch.at, warn=lambda line: self._warn([line]),
         )  # fmt: skip
         self.has_begun = True

@@ -17,6 +17,7 @@ from kosmos.plugins import Registry
 from kosmos.runtime.dealing import check_dealing, num_groups
 from kosmos.runtime.devices import pick_precision
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.objective import check_objective
 from kosmos.train.optim.release import check_release
 from kosmos.train.profiling import check_profile
 from kosmos.train.schedules import Schedule
@@ -53,6 +54,7 @@ def check_settings(config: RunConfig, registry: Registry, parallel: Parallel, *,
             is_offloaded=config.parallel.offload,
         )
     check_components(config, registry, absent)
+    check_objective(config, processes)
     if train.is_counted:
         check_length(config, registry, processes)
     check_parts(config, registry, absent)

@@ -12,9 +12,11 @@ from kosmos.config import DataConfig
 from kosmos.data.batch import PackedBatch
 from kosmos.data.lane import Row
 from kosmos.evaluate.meters import LossMeter
+from kosmos.model.objectives import Learning
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.balance import Cells, balance_of, cells_of
 from kosmos.train.flops import Counted
+from kosmos.train.objective import Told, means_of, told_of
 
 
 class Spent(NamedTuple):
@@ -39,6 +41,8 @@ class _Sums(NamedTuple):
     cells: list[Cells]
     used: float
     """Documents of this step and those before it."""
+    told: Told
+    """As of ``told_of``; empty without an objective."""
 
 
 def sum_up(
@@ -51,21 +55,23 @@ def sum_up(
     parallel: Parallel,
     settings: DataConfig,
     epoch: int | None,
+    learning: Learning | None = None,
 ) -> tuple[dict[str, Any], list[Spent]]:
     """All ranks call this.
 
     Args:
         rows: of this rank.
         batches: the same, in smaller parts where memory asked for it.
-        per_token: the losses of each, on the CPU.
+        per_token: the losses of each [n], and those of a reference [2, n], on the CPU.
         targets: of all ranks.
         epoch: as ``Mixture.epoch`` says.
+        learning: the objective, whose mean over units is the loss then.
 
     Returns:
         Fields of the row of metrics, and what each rank has spent.
     """
     meter = LossMeter()
-    found = [losses.double().numpy() for losses in per_token]
+    found = [(losses[0] if losses.dim() > 1 else losses).double().numpy() for losses in per_token]
     for batch, losses in zip(batches, found, strict=True):
         meter.add(batch.documents, batch.trained.numpy(), losses)
     own = _Sums(
@@ -73,17 +79,19 @@ def sum_up(
         loss=float(sum(losses.sum() for losses in found)),
         tokens=sum(len(b.token_ids) for b in batches),
         media=sum(len(m.slots) for b in batches for m in b.media.values()),
-        documents=sum(len(b.documents) for b in batches),
+        documents=sum(not document.is_rejected for b in batches for document in b.documents),
         drawn=_drawn(batches),
         cells=[cells_of(row) for row in rows],
         used=sum(row.used for row in rows),
+        told=Told() if learning is None else told_of(learning, batches, per_token),
     )
     everyone = parallel.gather((spent, own))
     groups = [sums for _, sums in everyone][:: parallel.sharing]  # a group has the same rows
     meter.merge([sums.by for sums in groups])
     tokens, media = sum(sums.tokens for sums in groups), sum(sums.media for sums in groups)
+    loss = sum(sums.loss for sums in groups) / max(1, targets)
     return {
-        "loss": sum(sums.loss for sums in groups) / max(1, targets),
+        **({"loss": loss} if learning is None else means_of([sums.told for sums in groups])),
         "tokens": tokens,
         "text_tokens": tokens - media,
         "media_tokens": media,

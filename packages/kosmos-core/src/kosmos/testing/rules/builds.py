@@ -84,7 +84,7 @@ def encoder_builds(encoder: EncoderUnderTest) -> None:
         raise BrokenPromise(str(error)) from error
 
 
-KINDS = ("connector", "backbone", "optimizer", "schedule", "metric", "tracker", "observer")
+KINDS = ("connector", "backbone", "optimizer", "schedule", "objective", "metric", "tracker", "observer")
 RULES: tuple[Rule, ...] = (
     rule("encoder", "builds", f"{SAYS}, and an installed modality makes cells for it")(encoder_builds),
     *(rule(kind, "builds", SAYS)(builds) for kind in KINDS),

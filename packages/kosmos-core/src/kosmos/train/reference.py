@@ -1,0 +1,125 @@
+"""The model as a run began with it, which objectives compare with: a frozen copy, spread over the ranks as the model.
+
+What the run trains nothing of is shared with the model where no rank holds shards: under LoRA the copy is the updates.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from kosmos.checkpoint import tensors as stored
+from kosmos.config import RunConfig
+from kosmos.data.batch import PackedBatch
+from kosmos.errors import CheckpointError
+from kosmos.model.cpu_kernels import use_kernels
+from kosmos.model.loss import TokenLosses
+from kosmos.model.omni import OmniModel
+from kosmos.model.weights import materialize
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.compiling import compile_blocks
+from kosmos.train.sharding import distribute, settle
+
+PREFIX = "reference."
+"""In front of its tensors in a checkpoint."""
+
+
+class Reference:
+    """See the module. Made of a model before that is compiled or spread; ``spread`` comes once the model is."""
+
+    def __init__(self, model: OmniModel) -> None:
+        self.model = model
+        shared: dict[int, object] = {id(p): p for p in model.parameters() if not p.requires_grad}
+        learning, model.learning = model.learning, None
+        self.copy: OmniModel = copy.deepcopy(model, shared)
+        model.learning = learning
+        self.copy.requires_grad_(False).eval()
+        self.is_filled = False
+        """Whether it has the weights that the run began with."""
+
+    def spread(self, config: RunConfig, parallel: Parallel, device: torch.device, dtype: torch.dtype) -> None:
+        """Compile the copy as the model, and move it to its device, sharded likewise. All ranks call it.
+
+        Args:
+            dtype: of matrix products.
+        """
+        compile_blocks(self.copy, config.train.compile, device)
+        use_kernels(self.copy, self.model.by_kernels)
+        if parallel.world_size > 1 and config.parallel.strategy != "ddp":
+            self._keep_apart()
+            distribute(self.copy, parallel, config.parallel, device, dtype, draw=False)
+            return
+        frozen = {name: p for name, p in _parameters(self.model) if not p.requires_grad}
+        for module_name, module in self.copy.named_modules():
+            for name in module._parameters:
+                if (same := frozen.get(f"{module_name}.{name}".lstrip("."))) is not None:
+                    module._parameters[name] = same
+        materialize(self.copy, device, draw=False)
+        self.copy.to(device)
+
+    def _keep_apart(self) -> None:
+        """Give the copy parameters of its own alone: each model shards its own."""
+        own: dict[int, nn.Parameter] = {}
+        for module in self.copy.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    made = nn.Parameter(parameter.detach().clone(), requires_grad=False)
+                    module._parameters[name] = own.setdefault(id(parameter), made)
+
+    def before(self, losses: Callable[[PackedBatch], TokenLosses]) -> Callable[[PackedBatch], TokenLosses]:
+        """The forward pass of the model, of rows that the reference has looked at."""
+        return lambda row: losses(self.look(row))
+
+    @torch.no_grad()
+    def look(self, row: PackedBatch) -> PackedBatch:
+        """The row with the losses of the reference, where they are computed. The first call takes the model's weights
+        over: it comes before the first step."""
+        if not self.is_filled:
+            self._fill()
+        row.reference = self.copy(row).per_token
+        return row
+
+    def _fill(self) -> None:
+        settle(self.model)
+        theirs = stored.model_tensors(self.model)
+        for name, tensor in stored.model_tensors(self.copy).items():
+            if tensor is not theirs[name]:
+                _here(tensor).copy_(_here(theirs[name]))
+        self.is_filled = True
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds of it, by name: all that is not the model's own."""
+        settle(self.copy)
+        theirs = stored.model_tensors(self.model)
+        own = stored.model_tensors(self.copy).items()
+        return {PREFIX + name: tensor.detach() for name, tensor in own if tensor is not theirs[name]}
+
+    def load(self, folder: Path, *, alone: bool) -> None:
+        """Read what ``tensors`` gave.
+
+        Raises:
+            CheckpointError: the run had no reference.
+        """
+        targets = self.tensors()
+        if missing := next((name for name in targets if name not in stored.shapes(folder)), None):
+            raise CheckpointError(
+                f"{folder}: holds no model to compare with ({missing}), as train.objective was another one; leave it "
+                "as it was, or begin a run with these weights (init)"
+            )
+        stored.read_into(folder, targets, alone=alone)
+        self.is_filled = True
+
+
+def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return model.named_parameters(remove_duplicate=False)
+
+
+def _here(tensor: Tensor) -> Tensor:
+    """The part of a tensor that lies on this rank."""
+    local = getattr(tensor, "to_local", None)
+    found: Tensor = tensor if local is None else local()
+    return found
