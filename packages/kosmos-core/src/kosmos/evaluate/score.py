@@ -28,8 +28,10 @@ from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.transfer import on_its_way
 from kosmos.errors import ConfigError, DataError
 from kosmos.evaluate.meters import perplexity, standard_error
+from kosmos.evaluate.units import count_units
 from kosmos.given import whole
 from kosmos.model.loss import TokenLosses
+from kosmos.model.objectives import Learning
 from kosmos.runtime.devices import autocast, check_dtype, device_of
 from kosmos.runtime.parallel import Parallel
 
@@ -59,10 +61,12 @@ class Score:
     documents: int
     """Those that were cut, as they are longer than a row, count once."""
     loss: float
-    """Mean over target tokens, in nats; not a number where there are none."""
+    """Mean over target tokens, in nats, or over the units of the run's objective; not a number where there are none."""
     perplexity: float
+    """Not a number where the loss is that of an objective."""
     exact_match: float | None
-    """Share of the documents with an answer whose answer greedy decoding gives; None where none has an answer."""
+    """Share of the documents with an answer whose answer greedy decoding gives; None where none has an answer. Of an
+    objective that says what the model is right about, such as pairs of answers, the share of these."""
     answers: int = 0
     """Documents with an answer."""
     torn: int = 0
@@ -114,6 +118,7 @@ class _Tally:
     right: int = 0
     torn: int = 0
     text_bytes: int = 0
+    units: int = 0  # of an objective, whose losses are those of no tokens
 
     def add(self, other: _Tally) -> None:
         for part in fields(self):
@@ -122,8 +127,17 @@ class _Tally:
     def score(self) -> Score:
         mean = self.loss / self.targets if self.targets else math.nan
         share = self.right / self.answers if self.answers else None
-        bits = self.loss / math.log(2) / self.text_bytes if self.text_bytes else None
-        return Score(self.documents, mean, perplexity(mean), share, self.answers, self.torn, self.pieces, bits)
+        bits = self.loss / math.log(2) / self.text_bytes if self.text_bytes and not self.units else None
+        return Score(
+            self.documents,
+            mean,
+            math.nan if self.units else perplexity(mean),
+            share,
+            self.answers,
+            self.torn,
+            self.pieces,
+            bits,
+        )
 
 
 _A_SOURCE = "name, __len__ and document(index)"
@@ -219,7 +233,7 @@ def score(
     useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER if feed.streams else documents // FEW_TEXTS)
     hang_s = sample_hang_s(composition.config.train.hang_s)
     feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s, moved=lambda: at("scoring"))
-    counter = _Counter(composition.tokenizer, told, value)
+    counter = _Counter(composition.tokenizer, told, value, composition.model.learning)
     incidents: list[Incident] = []
     forward = losses or composition.model
     model = composition.model
@@ -273,7 +287,9 @@ def _one_token(composition: Composition) -> PackedArrays:
 
 def _to_count(batch: PackedBatch, losses: TokenLosses, counter: _Counter) -> Callable[[], None]:
     """Begin to copy what a row gave; what is returned waits for it and counts it."""
-    per_token, predictions = on_its_way(losses.per_token), on_its_way(losses.predictions)
+    own, beside = losses.per_token, losses.reference
+    per_token = on_its_way(own if beside is None else torch.stack([own, beside]))
+    predictions = on_its_way(losses.predictions)
     return lambda: counter.count(batch, per_token(), predictions())
 
 
@@ -286,14 +302,20 @@ class _Counter:
     tokenizer: Tokenizer
     told: Told
     value: Value | None
+    learning: Learning | None
     tallies: dict[_Key, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
 
     def count(self, batch: PackedBatch, per_token: Tensor, predictions: Tensor) -> None:
         positions = batch.trained.numpy()
-        losses, targets = per_token.double().numpy(), batch.labels.numpy()[positions]
+        own = per_token[0] if per_token.dim() == 2 else per_token
+        losses, targets = own.double().numpy(), batch.labels.numpy()[positions]
         tallies = _by_document(batch.documents, positions, losses, predictions.numpy() == targets)
         spans = _spans(batch.documents, positions)
+        if self.learning is not None:
+            count_units(self.learning, batch, per_token, tallies)
         for document, tally, (low, high) in zip(batch.documents, tallies, spans, strict=True):
+            if document.is_rejected:
+                continue
             tally.text_bytes = _num_bytes(self.tokenizer.decode(targets[low:high].tolist()))
             for key in (("all", ""), ("source", document.source), *(("modality", m) for m in document.modalities)):
                 self.tallies[key].add(tally)
