@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kosmos import Segments, to_device
+from kosmos import Judged, Segments, to_device
 from kosmos.data.slots import Fixed, SlotCount
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.decoder import Decoder
@@ -149,3 +149,8 @@ def watch() -> Callable[[Mapping[str, Any]], None]:
 def show(count: int = 3) -> None:
     """Show a few."""
     print(count)
+
+
+def squares() -> Callable[[Judged], Tensor]:
+    """Mean square of what is learned of a document."""
+    return lambda judged: judged.of_documents(judged.losses.square()) / judged.learned

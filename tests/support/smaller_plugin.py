@@ -9,6 +9,7 @@ from kosmos import (
     CommandSpec,
     ConnectorSpec,
     MetricSpec,
+    ObjectiveSpec,
     ObserverSpec,
     OptimizerSpec,
     ScheduleSpec,
@@ -43,6 +44,11 @@ def kosmos_schedules() -> Iterator[ScheduleSpec]:
 @hookimpl
 def kosmos_metrics() -> Iterator[MetricSpec]:
     yield MetricSpec(name="same_length", target=f"{AT}:same_length", summary="Share of equal lengths.")
+
+
+@hookimpl
+def kosmos_objectives() -> Iterator[ObjectiveSpec]:
+    yield ObjectiveSpec(name="squares", target=f"{AT}:squares", summary="Mean square of a document's losses.")
 
 
 @hookimpl

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from kosmos import Judged
 from kosmos.testing import BrokenPromise, check_plugin, promises_of
 from support import smaller, smaller_plugin
 
@@ -71,6 +72,16 @@ def several(of_one: float | None) -> object:
 
     score.of_several = of_several
     return score
+
+
+class CountsAll:
+    """An objective that tells one figure of a whole row."""
+
+    def __call__(self, judged: Judged) -> torch.Tensor:
+        return -judged.log_probs
+
+    def figures(self, judged: Judged) -> dict[str, torch.Tensor]:
+        return {"count": torch.tensor(len(judged.documents))}
 
 
 def words_found(predictions: list[str], references: list[str]) -> float:
@@ -156,6 +167,15 @@ MUTANTS = [
     Mutant("same_length", lambda: several(2.0), "metric same_length", "several-answers", "gives 2.0, and the call 0.0"),
     Mutant("same_length", lambda: several(None), "metric same_length", "several-answers", "three right answers each"),
     Mutant("same_length", lambda: sorts, "metric same_length", "given-stays", "it changed predictions: ['', 'one',"),
+    Mutant("squares", lambda: lambda j: j.losses, "objective squares", "loss-of-each-unit", "one a document"),
+    Mutant("squares", lambda: lambda j: j.log_probs.detach(), "objective squares", "loss-of-each-unit", "without a gradient"),
+    Mutant("squares", lambda: lambda j: j.log_probs / 0, "objective squares", "loss-of-each-unit", "is not finite"),
+    Mutant("squares", lambda: lambda j: 0 * j.log_probs, "objective squares", "loss-of-each-unit", "other than 0"),
+    Mutant(
+        "squares", lambda: lambda j: j.log_probs - j.log_probs.mean(), "objective squares", "packed-equals-alone",
+        "is another one alone",
+    ),
+    Mutant("squares", lambda: CountsAll(), "objective squares", "figures-of-each-unit", "figure count of squares is"),
     Mutant("Lines.log", lambda self, row: row.clear(), "tracker lines", "given-stays", "['held_out', 'step'] of a row"),
     Mutant("Lines.__init__", changes_the_run, "tracker lines", "given-stays", "['train'] of the run"),
     Mutant("Lines.log", lambda self, row: row["loss"] + 0, "tracker lines", "logs-and-closes", "KeyError: 'loss'"),
@@ -173,7 +193,18 @@ def test_the_good_plugin_keeps_every_promise() -> None:
     assert card.failed == []
     assert {v.outcome for v in card.verdicts if v.id != "licence-declared"} == {"passed"}
     assert {v.component.split()[0] for v in card.verdicts} == {
-        *("plugin", "connector", "backbone", "optimizer", "schedule", "metric", "tracker", "observer", "command")
+        *(
+            "plugin",
+            "connector",
+            "backbone",
+            "optimizer",
+            "schedule",
+            "objective",
+            "metric",
+            "tracker",
+            "observer",
+            "command",
+        )
     }
 
 

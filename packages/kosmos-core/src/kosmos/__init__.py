@@ -12,7 +12,7 @@ _PUBLIC = {
     **dict.fromkeys(
         (
             "API_VERSION ModalitySpec EncoderSpec ConnectorSpec BackboneSpec DatasetSpec MetricSpec "
-            "OptimizerSpec ScheduleSpec TrackerSpec CommandSpec ObserverSpec"
+            "OptimizerSpec ScheduleSpec ObjectiveSpec TrackerSpec CommandSpec ObserverSpec"
         ).split(),
         "kosmos.components",
     ),
@@ -31,6 +31,7 @@ _PUBLIC = {
     "chat_prompt": "kosmos.data.chat",
     "answered": "kosmos.data.asked",
     "log_probs": "kosmos.model.log_probs",
+    "Judged": "kosmos.model.objectives",
     "PackedBatch": "kosmos.data.batch",
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
     **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
     from kosmos.components import EncoderSpec as EncoderSpec
     from kosmos.components import MetricSpec as MetricSpec
     from kosmos.components import ModalitySpec as ModalitySpec
+    from kosmos.components import ObjectiveSpec as ObjectiveSpec
     from kosmos.components import ObserverSpec as ObserverSpec
     from kosmos.components import OptimizerSpec as OptimizerSpec
     from kosmos.components import ScheduleSpec as ScheduleSpec
@@ -182,6 +184,7 @@ if TYPE_CHECKING:
     from kosmos.model.cpu_kernels import WithKernels as WithKernels
     from kosmos.model.item_transformer import ItemTransformer as ItemTransformer
     from kosmos.model.log_probs import log_probs as log_probs
+    from kosmos.model.objectives import Judged as Judged
     from kosmos.model.protocols import Backbone as Backbone
     from kosmos.model.protocols import Connector as Connector
     from kosmos.model.protocols import Encoder as Encoder

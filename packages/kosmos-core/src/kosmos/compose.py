@@ -25,7 +25,7 @@ from kosmos.errors import ConfigError, PluginError
 from kosmos.model.decoder import Decoder
 from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
-from kosmos.model.recompute import Recompute
+from kosmos.model.recompute import recompute_in
 from kosmos.model.weights import drawn_later, seed_part, without_memory
 from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry
@@ -136,7 +136,7 @@ def compose(
     if not any(p.requires_grad for p in model.parameters()):
         raise ConfigError(NOTHING_LEARNS)
     if config.train.gradient_checkpointing:
-        _checkpoint_gradients(model, config.train.gradient_checkpointing)
+        recompute_in(model, config.train.gradient_checkpointing)
     routes = {name: _route(config, registry, spec, streams, parts) for name, spec in specs.items()}
     longest = getattr(backbone, "longest", None)
     turns = spell_turns(texts, tokenizer) if texts else None
@@ -361,18 +361,6 @@ def check_components(config: RunConfig, registry: Registry, absent: Absent | Non
     for kind, path, part, positional in late:
         with _passing(absent):
             registry.check(kind, part.name, part.options, path=path, positional=positional)
-
-
-def _checkpoint_gradients(model: OmniModel, wanted: Recompute) -> None:
-    parts: list[tuple[str, Any]] = [("backbone", model.backbone)]
-    parts += [(f"streams.{name}.encoder", stream.encoder) for name, stream in model.streams.items()]
-    for path, part in parts:
-        switch = getattr(part, "set_gradient_checkpointing", None)
-        if switch is None:
-            raise ConfigError(
-                f"train.gradient_checkpointing: {path} ({type(part).__name__}) cannot recompute its activations"
-            )
-        switch(wanted)
 
 
 def check_weights(config: DataConfig) -> bool:

@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from kosmos.errors import ConfigError
+
 Recompute = bool | Literal["selective"]
 """Nothing, all of a block, or all but its products and attention."""
 
@@ -83,3 +85,20 @@ def _policy(context: Any, operator: Any, *arguments: Any, **more: Any) -> Checkp
     name = operator.__name__.partition(".")[0]
     kept = name in _PRODUCTS or name.startswith(_ATTENTION)
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def recompute_in(model: Any, wanted: Recompute) -> None:
+    """Have the backbone and the encoders of an omni-modal model recompute activations.
+
+    Raises:
+        ConfigError: one of them cannot.
+    """
+    parts: list[tuple[str, Any]] = [("backbone", model.backbone)]
+    parts += [(f"streams.{name}.encoder", stream.encoder) for name, stream in model.streams.items()]
+    for path, part in parts:
+        switch = getattr(part, "set_gradient_checkpointing", None)
+        if switch is None:
+            raise ConfigError(
+                f"train.gradient_checkpointing: {path} ({type(part).__name__}) cannot recompute its activations"
+            )
+        switch(wanted)

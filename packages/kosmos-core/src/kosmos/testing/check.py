@@ -23,6 +23,7 @@ from kosmos.testing.rules import (
     encoder,
     gpu,
     modality,
+    objective,
     plugin,
     seeds,
     training,
@@ -33,7 +34,20 @@ from kosmos.testing.subjects import ComponentUnderTest, EncoderUnderTest, Modali
 
 RULES: tuple[Rule, ...] = tuple(
     rule
-    for module in (plugin, modality, training_run, builds, encoder, connector, backbone, seeds, gpu, dataset, training)
+    for module in (
+        plugin,
+        modality,
+        training_run,
+        builds,
+        encoder,
+        connector,
+        backbone,
+        seeds,
+        gpu,
+        dataset,
+        training,
+        objective,
+    )
     for rule in module.RULES
 )
 """Every rule, in the order in which they are checked."""
