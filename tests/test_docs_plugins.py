@@ -127,6 +127,13 @@ def check_schedule(folder: Path, said: str) -> None:
     np.testing.assert_allclose(rates, [0.5, 1, 0.5])  # two levels over three steps, the first of them a warmup
 
 
+def check_objective(folder: Path, said: str) -> None:
+    trained(folder, said, output="image-001", names="name: even")
+    rows = metrics(folder / "runs" / "image-001")
+    assert all(0 < row["loss"] < sum(row["loss_by_source"].values()) for row in rows)  # likely tokens count less
+    assert all(row["objective"]["learned"] == row["target_tokens"] / row["documents"] for row in rows)
+
+
 def check_tracker(folder: Path, said: str) -> None:
     rows = metrics(folder / "runs" / "tracked")
     lines = (folder / "runs" / "tracked" / "loss.csv").read_text().splitlines()
@@ -157,6 +164,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "metric": check_metric,
     "optimizer": check_optimizer,
     "schedule": check_schedule,
+    "objective": check_objective,
     "tracker": check_tracker,
     "observer": check_observer,
     "command": check_command,

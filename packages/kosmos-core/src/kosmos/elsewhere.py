@@ -84,8 +84,17 @@ ELSEWHERE = {
     "data.sources.N.options: {learn: last} learns the last turn of the assistant alone": (
         "mask_history last_turn_only train_on_last_turn_only"
     ),
-    "rows of preferences are not read; in Python a loss of your own learns by them": (
-        "pref_beta pref_loss dpo_beta rlhf_type simpo_gamma kto_chosen_weight"
+    "train.objective: {name: dpo, beta: 0.1}, or simpo or orpo, learns by preferences": (
+        "pref_beta dpo_beta rlhf_type dpo"
+    ),
+    "train.objective: {name: dpo, loss: sigmoid, hinge or ipo}": "pref_loss",
+    "train.objective: {name: dpo, sft: SHARE} adds the cross entropy of the better answer": "pref_ftx rpo_alpha",
+    "train.objective: {name: simpo, gamma: MARGIN}": "simpo_gamma",
+    "rows that say of one answer alone whether it is good (KTO) are not read": (
+        "kto_chosen_weight kto_rejected_weight desirable_weight undesirable_weight"
+    ),
+    "train.objective of dpo compares with the model as the run began with it; init says which that is": (
+        "ref_model reference_model ref_model_path"
     ),
     "data.sources.N.path names each file or folder, and columns what stands where in its rows": "dataset_dir",
     "there is no label smoothing: the loss is that of the text": "label_smoothing label_smoothing_factor",
