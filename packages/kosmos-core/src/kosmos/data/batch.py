@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ class DocumentInfo(NamedTuple):
     weight: float = 1.0
     """As of its ``Document``."""
     is_rejected: bool = False
-    """The worse one of a pair, whose better one is in front of it."""
+    """Whether it is the worse one of a pair, whose better one is the document before it."""
 
 
 @dataclass(slots=True)
@@ -256,30 +257,34 @@ def assemble(documents: Sequence[ReadyDocument], routes: Mapping[str, Route], st
 
 
 def lay_out(plans: Sequence[DocumentPlan], sources: Sequence[str], values: Mapping[str, NDArray[Any]]) -> PackedArrays:
-    """A row of documents one after another.
+    """A row of documents one after another; of a pair the better one and the worse one, which do not see each other.
 
     Args:
         sources: name of each document's source.
         values: of each stream of the run, the cells of all documents [N, *cell].
     """
-    lengths = np.asarray([len(p) for p in plans], np.int64)
+    lengths = np.asarray([length for p in plans for length in p.lengths], np.int64)
     starts = np.cumsum(lengths) - lengths
-    begins = starts.tolist()
+    begins = list(accumulate(map(len, plans), initial=0))[:-1]
     token_ids = _joined([p.token_ids for p in plans])
     return PackedArrays(
         token_ids=token_ids,
         labels=_labels(token_ids, plans, starts),
         position_ids=np.arange(len(token_ids)) - np.repeat(starts, lengths),
-        documents=tuple(map(_info, plans, sources, begins)),
+        documents=tuple(chain.from_iterable(map(_infos, plans, sources, begins))),
         media={name: _media(name, plans, begins, found) for name, found in values.items()},
     )
 
 
-def _info(plan: DocumentPlan, source: str, start: int) -> DocumentInfo:
+def _infos(plan: DocumentPlan, source: str, start: int) -> tuple[DocumentInfo, ...]:
     answer = None if plan.answer_start is None else start + plan.answer_start
-    return DocumentInfo(
-        plan.origin, source, plan.modalities, start, len(plan), answer, plan.is_torn, plan.counts, plan.weight
+    first = DocumentInfo(
+        plan.origin, source, plan.modalities, start, plan.lengths[0], answer, plan.is_torn, plan.counts, plan.weight
     )
+    if plan.chosen is None:
+        return (first,)
+    begin, length = start + plan.chosen, len(plan) - plan.chosen
+    return first, first._replace(start=begin, length=length, answer_start=None, counts=False, is_rejected=True)
 
 
 def _labels(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -138,15 +139,14 @@ class Document:
     that are told leave it out."""
     goes_on: bool = False
     """Whether its text goes on elsewhere, as that of a piece of a file does: it has no end that could be learned."""
+    rejected: tuple[Segment, ...] = ()
+    """Segments of a whole second document, what was asked included, that is the worse one of a pair; for objectives
+    that learn by preferences. Empty where there is none."""
 
     def __post_init__(self) -> None:
-        segments: Any = self.segments
-        if isinstance(segments, Segment | str):  # a comma that is easily forgotten
-            raise NoSuchPart(f"the segments of a Document are one {type(segments).__name__}; write (segment,)")
-        for segment in segments if isinstance(segments, tuple | list) else ():
-            train = getattr(segment, "train", False)
-            if train is not True and train is not False:
-                _check_train(segment)
+        _check_segments(self.segments, "segments")
+        if self.rejected:
+            _check_segments(self.rejected, "rejected segments")
         if self.references:
             _check_references(self.references)
         if self.weight is True or self.weight != 1.0:
@@ -154,12 +154,23 @@ class Document:
 
     @property
     def media(self) -> Iterator[Media | StoredMedia]:
-        return (s for s in self.segments if isinstance(s, Media | StoredMedia))
+        """Those of its segments, and behind them those of ``rejected``."""
+        return (s for s in chain(self.segments, self.rejected) if isinstance(s, Media | StoredMedia))
 
     @property
     def modalities(self) -> tuple[str, ...]:
         """The modalities that it holds, sorted; ``("text",)`` where it holds no media."""
         return tuple(sorted({m.modality for m in self.media})) or ("text",)
+
+
+def _check_segments(segments: Any, what: str) -> None:
+    """Raises NoSuchPart where they are one, or one of them says otherwise than by a bool whether it is learned."""
+    if isinstance(segments, Segment | str):  # a comma that is easily forgotten
+        raise NoSuchPart(f"the {what} of a Document are one {type(segments).__name__}; write (segment,)")
+    for segment in segments if isinstance(segments, tuple | list) else ():
+        train = getattr(segment, "train", False)
+        if train is not True and train is not False:
+            _check_train(segment)
 
 
 def _check_train(segment: Any) -> None:

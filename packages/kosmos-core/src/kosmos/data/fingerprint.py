@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 from kosmos.data.document import Document, Mark, Source, Text
@@ -96,12 +96,14 @@ def digest_of(documents: Iterable[Document | None]) -> str:
 
 def _told(document: Document) -> list[object]:
     """What counts of it. Parts that none is made of, such as strings, are left to whoever trains on it to refuse."""
-    found: list[object] = [str(document.origin), float(document.weight)]
-    segments: object = document.segments
+    found: list[object] = [str(document.origin), float(document.weight), *_told_of(document.segments)]
+    return [*found, "rejected", *_told_of(document.rejected)] if document.rejected else found
+
+
+def _told_of(segments: object) -> Iterator[object]:
     for segment in segments if isinstance(segments, tuple | list) else ():
         if isinstance(segment, Text | Mark):
             what = segment.text if isinstance(segment, Text) else segment.name
-            found.append((type(segment).__name__, str(what), bool(segment.train)))
+            yield type(segment).__name__, str(what), bool(segment.train)
         else:
-            found.append(str(getattr(segment, "modality", type(segment).__name__)))
-    return found
+            yield str(getattr(segment, "modality", type(segment).__name__))

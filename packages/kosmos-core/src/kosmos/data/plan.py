@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -11,84 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
+from kosmos.data.document_plan import DocumentPlan as DocumentPlan
+from kosmos.data.document_plan import PlannedMedia as PlannedMedia
 from kosmos.data.foreign import calling
 from kosmos.data.kept_plans import KeptPlans, plan_of
 from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD
-from kosmos.data.processor import Grid, MediaPlan, Processor
+from kosmos.data.pair_plans import as_one, check_lengths, check_pair, two_of
+from kosmos.data.pieces import is_asked, pieces
+from kosmos.data.processor import Grid, Processor
 from kosmos.data.slots import SlotCount, count_slots
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import ROLES, Part, Turns, is_chat
 from kosmos.data.which_medium import naming
 from kosmos.errors import ConfigError, SampleError
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlannedMedia:
-    """A medium with the plan by which it will be decoded."""
-
-    media: Media | StoredMedia
-    plan: MediaPlan
-    stream: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DocumentPlan:
-    """A tokenized document with empty slots for media. L = its tokens."""
-
-    origin: str
-    modalities: tuple[str, ...]
-    token_ids: NDArray[np.int32]
-    """[L]; slots hold the padding token."""
-    train: NDArray[np.bool_]
-    """[L]: whether the loss looks at the prediction of this token."""
-    media: tuple[PlannedMedia, ...]
-    slots: Mapping[str, NDArray[np.int32]]
-    """For each stream that it uses: positions of its slots, in the order of its items."""
-    answer_start: int | None = None
-    """Where the last trained text begins, if something untrained precedes it and nothing else follows:
-    what generation from the rest should give."""
-    is_torn: bool = False
-    """A piece that may have lost its sense, as of what is asked and answered; not one of a long text."""
-    share: float = 1.0
-    """Of its document, of which a piece is a part."""
-    counts: bool = True  # as its document: of pieces it is the first that something is learned of
-    weight: float = 1.0
-    """As of its document."""
-    let_go: bool = False
-    """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
-    cells_by_stream: Mapping[str, int] = field(init=False, repr=False)
-    """Of its media; streams that it does not use are left out."""
-    work: tuple[str, int] = field(init=False, repr=False)
-    """The stream of which it has most cells, and how many; without media "" and its tokens."""
-    held: int = field(init=False, repr=False)
-    """Bytes of media that it holds; those in files are not among them."""
-
-    def __post_init__(self) -> None:
-        cells: dict[str, int] = {}
-        held = 0
-        for media in self.media:
-            cells[media.stream] = cells.get(media.stream, 0) + media.plan.cells
-            held += _held(media.media)
-        most = max(cells, key=cells.__getitem__, default="")
-        work = (most, cells[most]) if cells.get(most) else ("", len(self.token_ids))
-        object.__setattr__(self, "cells_by_stream", cells or _NO_CELLS)
-        object.__setattr__(self, "work", work)
-        object.__setattr__(self, "held", held)
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
-    def cells(self, stream: str) -> int:
-        return self.cells_by_stream.get(stream, 0)
-
-
-_NO_CELLS: dict[str, int] = {}
-"""One for all that have none: most texts wait in thousands."""
-
-
-def _held(media: Media | StoredMedia) -> int:
-    source = media.source
-    return len(source) if isinstance(source, bytes) else source.nbytes if isinstance(source, np.ndarray) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +58,9 @@ class Planner:
     """How turns of a chat are spelled, where not by the marks."""
     long_chats: Literal["cut", "leave_out"] = "cut"
     """What is done with a text longer than a row of which only a part is learned."""
+    pairs: bool | None = False
+    """Whether the run's objective learns from pairs: documents of the other kind are refused. None refuses none, and
+    takes the better one of a pair alone."""
     kept: KeptPlans = field(default_factory=KeptPlans, init=False, repr=False, compare=False)
 
     @property
@@ -143,26 +80,50 @@ class Planner:
         return frozenset(own if self.turns is None else {*own, self.turns.stop})
 
     def plan(self, document: Document) -> list[DocumentPlan]:
-        """One plan, or several where a document of text alone is longer than a row.
+        """One plan, of a pair too, or several where a document of text alone is longer than a row.
 
         Raises:
-            SampleError: it does not fit a row and has media, or is a chat to be left out; it is empty, or a medium is
-                unusable.
+            SampleError: it does not fit a row and has media, is a pair, or is a chat to be left out; it is empty, or a
+                medium is unusable; it is a pair in a run that learns from none, or none in one that does.
         """
-        draft = self._draft(document)
-        if not document.goes_on and (self.turns is None or not is_chat(document)):  # a turn has an end of its own
-            draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
-        plan = draft.finish()
+        if (self.pairs or document.rejected) and self.pairs is not None:
+            return [self._pair(document)]
+        plan = self._whole(document)
         if len(plan) > self.most and not plan.media:
-            if self.long_chats == "leave_out" and _is_asked(plan):
+            if self.long_chats == "leave_out" and is_asked(plan):
                 raise SampleError(f"takes {len(plan)} tokens of {self.most}, and data.long_chats is leave_out")
-            return list(_pieces(plan, self.most))
+            return list(pieces(plan, self.most))
         self._check_fit(plan)
         return [plan]
+
+    def for_scores(self) -> Planner:
+        """The planner of documents that are scored: of a run that learns from pairs, one that takes others, too, and of
+        a pair the better one alone."""
+        return replace(self, pairs=None) if self.pairs else self
 
     def prompt(self, document: Document) -> DocumentPlan:
         """The document as the beginning of a text to be continued: no end token, nothing trained."""
         return self._draft(document).finish()
+
+    def _whole(self, document: Document) -> DocumentPlan:
+        """Of the segments, however long."""
+        draft = self._draft(document)
+        if not document.goes_on and (self.turns is None or not is_chat(document)):  # a turn has an end of its own
+            draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
+        return draft.finish()
+
+    def _pair(self, document: Document) -> DocumentPlan:
+        check_pair(document, learned=bool(self.pairs))
+        better, worse = two_of(document)
+        first = self._whole(better)
+        try:
+            second = self._whole(worse)
+        except SampleError as error:
+            raise type(error)(f"rejected: {error}") from error
+        plan = as_one((first, second), document)
+        check_lengths(plan, self.max_tokens, self.longest)
+        self._check_cells(plan)
+        return plan
 
     def _draft(self, document: Document) -> _Draft:
         draft = _Draft(self, document)
@@ -187,6 +148,9 @@ class Planner:
                 f"takes {len(plan)} tokens and the backbone has positions for {self.longest}; make its media smaller "
                 "(a document with media is never cut)"
             )
+        self._check_cells(plan)
+
+    def _check_cells(self, plan: DocumentPlan) -> None:
         for stream, most in self.max_cells.items():
             if plan.cells(stream) > most:
                 raise SampleError(
@@ -354,24 +318,3 @@ class _Draft:
             answer_start=self.answer_start,
             weight=float(document.weight),
         )
-
-
-def _is_asked(plan: DocumentPlan) -> bool:
-    """Whether something in it is not learned; of a plain text all but its first token is."""
-    return len(plan) - int(plan.train.sum()) > 1
-
-
-def _pieces(plan: DocumentPlan, most: int) -> Iterator[DocumentPlan]:
-    """Rows of a long text without media. Each begins with the last token of the one before, so that every token is
-    predicted once."""
-    share = 1 / math.ceil((len(plan) - 1) / (most - 1))  # as pieces are counted where they wait to be given
-    torn, begin, first = _is_asked(plan), 0, True
-    while begin < len(plan) - 1 or begin == 0:
-        end = min(begin + most, len(plan))
-        train = plan.train[begin:end].copy()
-        train[0], learned = False, bool(train[1:].any())
-        yield replace(
-            plan, origin=f"{plan.origin} (tokens {begin}-{end})", token_ids=plan.token_ids[begin:end], train=train,
-            answer_start=None, is_torn=torn, share=share, counts=first and learned,
-        )  # fmt: skip
-        begin, first = end - 1, first and not learned

@@ -140,15 +140,17 @@ def _joined_media(batches: Sequence[PackedBatch], name: str) -> MediaArrays:
 def parts(
     batch: PackedBatch, number: int, slots: Mapping[str, SlotCount], *, exactly: bool = False
 ) -> list[PackedBatch]:
-    """The row in at most ``number`` parts of about equally many tokens, cut between documents.
+    """The row in at most ``number`` parts of about equally many tokens, cut between documents, never between the two of
+    a pair.
 
     Args:
         exactly: fill up with empty parts; ranks that share a model must call it equally often.
     """
     total, cut, done = len(batch.token_ids), [0], 0
-    for document in batch.documents:
+    pairs = [behind.is_rejected for behind in batch.documents[1:]]
+    for document, is_halved in zip(batch.documents, [*pairs, False], strict=False):
         end = document.start + document.length
-        if end - cut[-1] >= (total - cut[-1]) / (number - done) and end < total and done < number - 1:
+        if not is_halved and end - cut[-1] >= (total - cut[-1]) / (number - done) and end < total and done < number - 1:
             cut.append(end)
             done += 1
     made = [_part(batch, begin, end, slots) for begin, end in zip(cut, [*cut[1:], total], strict=True)]
