@@ -168,7 +168,7 @@ MUTANTS = [
     Mutant("same_length", lambda: several(None), "metric same_length", "several-answers", "three right answers each"),
     Mutant("same_length", lambda: sorts, "metric same_length", "given-stays", "it changed predictions: ['', 'one',"),
     Mutant("squares", lambda: lambda j: j.losses, "objective squares", "loss-of-each-unit", "one a document"),
-    Mutant("squares", lambda: lambda j: j.log_probs.detach(), "objective squares", "loss-of-each-unit", "without a gradient"),
+    Mutant("squares", lambda: lambda j: j.learned, "objective squares", "loss-of-each-unit", "without a gradient"),
     Mutant("squares", lambda: lambda j: j.log_probs / 0, "objective squares", "loss-of-each-unit", "is not finite"),
     Mutant("squares", lambda: lambda j: 0 * j.log_probs, "objective squares", "loss-of-each-unit", "other than 0"),
     Mutant(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from torch import Tensor, inference_mode, nn
 
-from kosmos.components import ModalitySpec
+from kosmos.components import ModalitySpec, ObjectiveSpec
 from kosmos.config import BackboneConfig, ComponentConfig, DataConfig, RunConfig, StreamConfig
 from kosmos.data.batch import PackedBatch, assemble, ready_document, to_tensors
 from kosmos.data.document import Document, Source
@@ -68,7 +68,7 @@ class Composition:
         ``model(batch)`` gives the losses of what is learned of them, ``model.hidden(batch)`` the hidden states [T, D].
 
         Args:
-            documents: at least one. Media are decoded as they are: nothing is augmented.
+            documents: at least one. Media are decoded as they are: nothing is augmented. A pair comes as two documents.
 
         Raises:
             ConfigError: ``documents`` are none.
@@ -78,7 +78,7 @@ class Composition:
         if not given or not all(isinstance(document, Document) for document in given):
             raise ConfigError(f"documents: expected a list of Document, got {documents!r:.60}")
         planner = self.planner
-        plans = [plan for document in given for plan in planner.plan(document)]
+        plans = [p for d in given for p in replace(planner, pairs=bool(d.rejected)).plan(d)]
         return to_tensors(
             assemble([ready_document(plan, planner.routes, "packed") for plan in plans], planner.routes, self.streams)
         )
@@ -141,7 +141,8 @@ def compose(
     longest = getattr(backbone, "longest", None)
     turns = spell_turns(texts, tokenizer) if texts else None
     data = config.data
-    planner = Planner(tokenizer, routes, data.tokens_per_pack, data.cells_per_pack, longest, turns, data.long_chats)
+    how = (data.tokens_per_pack, data.cells_per_pack, longest, turns, data.long_chats)
+    planner = Planner(tokenizer, routes, *how, pairs=_learns_pairs(config, registry))
     return Composition(config, registry, tokenizer, model, planner, parts)
 
 
@@ -152,6 +153,11 @@ def check_composition(composition: object) -> None:
             "; give its .composition" if hasattr(composition, "composition") else ", such as load_run(...).composition"
         )
         raise ConfigError(f"composition: expected a Composition, got {type(composition).__name__}{has}")
+
+
+def _learns_pairs(config: RunConfig, registry: Registry) -> bool:
+    named = config.train.objective
+    return named is not None and cast(ObjectiveSpec, registry.get("objective", named.name)).unit == "pair"
 
 
 def _without_memory(registry: Registry, backbone: str) -> AbstractContextManager[Any]:

@@ -131,6 +131,7 @@ def score_choices(
         found[document.source, document.origin] = float(losses.sum())
 
     parallel = parallel or Parallel()
+    composition = replace(composition, planner=composition.planner.for_scores())
     scores = score(
         composition, sources, device=device, dtype=dtype, max_documents=max(1, *map(len, sources)), workers=workers,
         told=told, allow_none=True, parallel=parallel, losses=losses, should_stop=should_stop, at=at,

@@ -159,6 +159,7 @@ def opened_run(
     where = pick_device(config.train.device if device == "auto" and states_device else device, own)
     try:
         composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
+        composition = replace(composition, planner=composition.planner.for_scores())
         check_cells(composition, laid.processors)
         materialize(composition.model, where, draw=False)
         composition.model.to(where).eval()

@@ -49,7 +49,7 @@ class WholeModel:
         trained = self._trained
         config = make_run(trained.config.model_dump(mode="json"), trained.without_files())
         made = compose(config, trained.registry, draw=False)
-        return replace(made, tokenizer=trained.tokenizer, planner=trained.planner)
+        return replace(made, tokenizer=trained.tokenizer, planner=trained.planner.for_scores())
 
 
 def _weights(model: nn.Module) -> tuple[dict[str, Tensor], bool]:
