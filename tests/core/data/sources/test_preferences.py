@@ -20,29 +20,20 @@ def taken(source, index=0):
     return [s.text for s in source.document(index).segments if isinstance(s, Text) and not isinstance(s, Mark)]
 
 
-PREFERENCES = [
-    ({"rejected_response": "Dogs."}, "rejected_response: rejected answers are not read"),
-    ({"chosen": ANSWER, "rejected": {**ANSWER, "content": "Dogs."}}, "rejected: rejected answers are not read"),
-    ({"label": False}, "label: false says that the answer is a bad one"),
-    ({"kto_tag": False}, "kto_tag: false says that the answer is a bad one"),
-]
-
-
-@pytest.mark.parametrize(("beside", "says"), PREFERENCES, ids=["ms-swift", "TRL", "KTO", "LLaMA-Factory"])
+@pytest.mark.parametrize("label", ["label", "kto_tag"], ids=["TRL", "LLaMA-Factory"])
 @pytest.mark.parametrize("held", [{"messages": chat("Q")}, {"query": "Q", "response": "Cats."}], ids=["chat", "form"])
-def test_a_bad_answer_is_not_learned_as_a_good_one(open_, rows, held, beside, says):
-    with pytest.raises(SampleError, match=says + ".*no training by preferences"):
-        open_(rows({**held, **beside})).document(0)
-    neither = dict.fromkeys(beside, True if {"label", "kto_tag"} & set(beside) else None)
+def test_a_bad_answer_is_not_learned_as_a_good_one(open_, rows, held, label):
+    with pytest.raises(SampleError, match=f"{label}: false says that the answer is a bad one.*no training by such lab"):
+        open_(rows({**held, label: False})).document(0)
     named = {name: name for name in held if name != "query"}
     expected = open_(rows(held)).document(0).segments
-    for row, columns in (({**held, **neither}, {}), ({**held, **beside}, named)):  # who names the answers means them
-        assert open_(rows(row), columns=columns).document(0).segments == expected
+    for said, columns in ((True, {}), (False, named)):  # who names the answers means them
+        assert open_(rows({**held, label: said}), columns=columns).document(0).segments == expected
 
 
 def test_other_media_to_which_an_answer_would_be_a_bad_one_are_not_passed_over(open_, rows):
     row = {"messages": chat("<image>Q"), "images": ["a.png"]}
-    with pytest.raises(SampleError, match="rejected_images: rejected answers are not read"):
+    with pytest.raises(SampleError, match="rejected_images: is not read here: a pair is chosen and rejected, or"):
         open_(rows({**row, "rejected_images": ["a.png"]})).document(0)
     assert taken(open_(rows({**row, "rejected_images": []})))
 
@@ -67,13 +58,11 @@ def test_rejected_answers_beside_a_chat_are_seen_in_tables(open_, tmp_path):
         source.document(2)
 
 
-def test_pairs_of_answers_say_how_the_better_ones_are_learned(open_, rows):
-    pair = {"prompt": "Q: ", "chosen": "Cats.", "rejected": "Dogs."}
-    with pytest.raises(
-        DataError, match=r"no training by preferences \(DPO\); to learn the chosen .*completion: chosen"
-    ):
-        open_(rows(pair))
-    assert taken(open_(rows(pair), columns={"completion": "chosen"})) == ["Q: ", "Cats."]
+def test_chosen_answers_alone_say_how_they_are_learned(open_, rows):
+    with pytest.raises(DataError, match=r"of chosen beside rejected; to learn the chosen .*completion: chosen"):
+        open_(rows({"prompt": "Q: ", "chosen": "Cats."}))
+    with pytest.raises(SampleError, match="rejected: is not read here: a pair is chosen and rejected"):
+        open_(rows({"query": "Q", "response": "Cats.", "rejected": "Dogs."})).document(0)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +76,3 @@ def test_a_list_of_a_better_and_a_worse_answer_is_not_learned_as_one(open_, rows
         open_(rows(both)).document(0)
     assert taken(open_(rows({asks: "Q", answers: ["Cats."]})))[-1] == "Cats."
     assert taken(open_(rows(both), columns={answers: answers}))[-1] == "Cats., Dogs."
-
-
-def test_a_turn_that_was_chosen_beside_its_chat_is_to_be_put_at_its_end(open_, rows):
-    turn = {"from": "gpt", "value": "Cats."}
-    row = {"conversations": [{"from": "human", "value": "Q"}], "chosen": turn, "rejected": {**turn, "value": "Dogs."}}
-    with pytest.raises(SampleError, match="to learn the better answers, put chosen at the end of conversations as its"):
-        open_(rows(row)).document(0)

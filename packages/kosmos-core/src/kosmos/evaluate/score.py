@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -202,6 +202,8 @@ def score(
 ) -> Scores:
     """Score at most ``max_documents`` of each source. All ranks take part and get the same scores.
 
+    Where the run learns from pairs, of a pair the better one alone is scored.
+
     Args:
         sources: such as ``open_sources`` and ``open_held_out`` give; documents of your own as ``Documents``.
         device: None and ``auto`` are where the model is.
@@ -228,6 +230,7 @@ def score(
     device = device_of(device, composition.model)
     parallel = parallel or Parallel()
     feed = make_scoring_feed(composition, sources, lanes=parallel.data_world_size, max_documents=max_documents)
+    feed = replace(feed, planner=feed.planner.for_scores())
     documents = sum(feed.mixture.limit(source) for source in range(len(sources))) // parallel.data_world_size
     # Of text alone nothing is decoded: to plan some hundred documents takes less than to start a process.
     useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER if feed.streams else documents // FEW_TEXTS)

@@ -11,7 +11,11 @@ from kosmos.data.sources.columns import Row
 
 
 class Layout(Protocol):
-    """Turns rows into segments. Picklable."""
+    """Turns rows into segments. Picklable.
+
+    One of rows that may be pairs of answers has a method ``both(row, root)``, too: the segments of the row, and those
+    of the worse one, or none.
+    """
 
     @property
     def columns(self) -> Mapping[str, str]:

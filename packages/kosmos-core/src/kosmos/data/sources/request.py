@@ -33,6 +33,7 @@ from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
 from kosmos.data.sources.learned_numbers import learned_numbers
+from kosmos.data.sources.pairs_of_answers import PairLayout, may_hold_pairs
 from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_absent, offered_in_vain
 from kosmos.data.sources.right_answers import ANSWERS
 from kosmos.data.sources.roles import check_roles
@@ -112,7 +113,8 @@ class Request:
                 "else is right"
             )
         last = self.options.learn == "last"
-        return DefaultLayout(self.known, columns, suffixes=suffixes, asked=self.asked, timed=timed, learn_last=last)
+        made = PairLayout if may_hold_pairs(columns, asked=self.asked) else DefaultLayout
+        return made(self.known, columns, suffixes=suffixes, asked=self.asked, timed=timed, learn_last=last)
 
 
 def checked_root(root: Path | None, where: str) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -172,14 +172,23 @@ class RowSource:
         row, origin = int(self.rows[index]), self.origin(index)
         try:
             held = self.table.row(row)
-            segments, references = self.layout.segments(held, self.table.root(row)), self.layout.references(held)
+            segments, rejected = self._both(held, self.table.root(row))
+            references = self.layout.references(held)
             weight = weight_of(held, self.layout.columns) if self.weighs else 1.0
             segments = without_rates(segments, self.rated)
             self._check(segments)
+            if rejected:
+                rejected = without_rates(rejected, self.rated)
+                self._check(rejected)
         except SampleError as error:
             raise type(error)(f"{origin}: {error}{self._root_advice(error, row)}") from error
         goes_on = self.one_end and self.cuts_texts and bool(self.table.goes_on(row))  # type: ignore[attr-defined]
-        return Document(origin, segments, references, weight, goes_on)
+        return Document(origin, segments, references, weight, goes_on, rejected)
+
+    def _both(self, row: Row, root: Path) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+        """The segments of a row, and those of the worse one where it is a pair."""
+        both: Callable[[Row, Path], Any] | None = getattr(self.layout, "both", None)
+        return (self.layout.segments(row, root), ()) if both is None else both(row, root)
 
     def _root_advice(self, error: SampleError, row: int) -> str:
         """What to do, behind a message, where a file that the row names is not there and no folder was named."""
