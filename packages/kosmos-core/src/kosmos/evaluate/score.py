@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 
 import numpy as np
@@ -230,7 +230,6 @@ def score(
     device = device_of(device, composition.model)
     parallel = parallel or Parallel()
     feed = make_scoring_feed(composition, sources, lanes=parallel.data_world_size, max_documents=max_documents)
-    feed = replace(feed, planner=feed.planner.for_scores())
     documents = sum(feed.mixture.limit(source) for source in range(len(sources))) // parallel.data_world_size
     # Of text alone nothing is decoded: to plan some hundred documents takes less than to start a process.
     useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER if feed.streams else documents // FEW_TEXTS)

@@ -83,23 +83,30 @@ class Reference:
         row.reference = self.copy(row).per_token
         return row
 
-    def _fill(self) -> None:
+    def _fill(self, *, all_of_it: bool = True) -> None:
+        """Take over the model's weights, or those alone that the run does not train."""
         settle(self.model)
-        theirs = stored.model_tensors(self.model)
+        theirs, trained = stored.model_tensors(self.model), self._trained()
         for name, tensor in stored.model_tensors(self.copy).items():
-            if tensor is not theirs[name]:
+            if tensor is not theirs[name] and (all_of_it or name not in trained):
                 _here(tensor).copy_(_here(theirs[name]))
         self.is_filled = True
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint holds of it, by name: all that is not the model's own."""
-        settle(self.copy)
-        theirs = stored.model_tensors(self.model)
-        own = stored.model_tensors(self.copy).items()
-        return {PREFIX + name: tensor.detach() for name, tensor in own if tensor is not theirs[name]}
+    def _trained(self) -> set[str]:
+        """Names of what a step may change: trained parameters, and buffers."""
+        frozen = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
+        return stored.model_tensors(self.model).keys() - frozen
 
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds of it, by name: all that is not in the model's own weights."""
+        settle(self.copy)
+        trained = self._trained()
+        own = stored.model_tensors(self.copy).items()
+        return {PREFIX + name: tensor.detach() for name, tensor in own if name in trained}
+
+    @torch.no_grad()
     def load(self, folder: Path, *, alone: bool) -> None:
-        """Read what ``tensors`` gave.
+        """Read what ``tensors`` gave, once the model has its weights.
 
         Raises:
             CheckpointError: the run had no reference.
@@ -111,7 +118,7 @@ class Reference:
                 "as it was, or begin a run with these weights (init)"
             )
         stored.read_into(folder, targets, alone=alone)
-        self.is_filled = True
+        self._fill(all_of_it=False)
 
 
 def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
