@@ -73,7 +73,7 @@ FORMS = {
     "whole chats beside their prompt": ({"prompt": HISTORY, **LONGER}, EARLIER),
     "UltraFeedback": ({"prompt": "Q", "messages": WHOLE["chosen"], "score_chosen": 8.0, **WHOLE}, BOTH),
     "hh-rlhf": ({n: f"{HH} {t}" for n, t in TEXTS.items()}, (f"{HH}« Cats.»", f"{HH}« Dogs.»")),
-    "texts with a common beginning": ({n: f"We see {t}" for n, t in TEXTS.items()}, ("We see« Cats.»", "We see« Dogs.»")),
+    "texts with a common beginning": ({n: f"Oh {t}" for n, t in TEXTS.items()}, ("Oh« Cats.»", "Oh« Dogs.»")),
     "texts with none": (TEXTS, ("«Cats.»", "«Dogs.»")),
     "LLaMA-Factory, ShareGPT": ({"conversations": [human("Q")], **OF_FACTORY}, BOTH),
     "LLaMA-Factory, OpenAI": ({"messages": HISTORY, **{n: t[0] for n, t in TURNS.items()}}, EARLIER),
@@ -120,9 +120,9 @@ REFUSED = [
     ({"prompt": HISTORY, **WHOLE}, "neither answers nor chats that begin with prompt"),
     ({"messages": WHOLE["chosen"], "chosen": "a", "rejected": "b"}, "messages ends with an answer, and chosen is anot"),
     ({"instruction": "Q", "output": "O", **TEXTS}, "output is another answer than chosen; leave it out"),
-    ({"prompt": [user("Q")], "chosen": "a", "rejected": [{"role": "robot", "content": "b"}]}, "neither answers nor chats that"),
+    ({"prompt": [user("Q")], "chosen": "a", "rejected": {"role": "robot", "content": "b"}}, "neither answers nor"),
     ({"prompt": [user("Q")], **TURNS, "label": False}, "chosen: label: false says that the answer is a bad one"),
-    ({"prompt": "Q", "image": "a.png", **TEXTS, "rejected_images": ["a.png"]}, "rejected_images: media of the worse answer"),
+    ({"prompt": "Q", "image": "a.png", **TEXTS, "rejected_images": ["a.png"]}, "rejected_images: media of the worse"),
     ({"chosen": f"{HH} a", "rejected": HH}, "rejected: completion is empty"),
 ]  # fmt: skip
 

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,6 +57,8 @@ class Shown:
     tokens: int
     weight: float
     stretches: list[Stretch]
+    rejected: list[Stretch]
+    """Of the worse one, where it is a pair."""
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -124,11 +126,10 @@ def data_(
         say("\n".join([*source_lines(sources, held_out), *lines, *warned]))
         _print(shown)
     if check:
-        every = [*sources, *held_out]
         number = helpers_of_rank(1) if workers is None else workers
         with aside():
-            incidents = decode_all(composition, every, workers=number, show=not as_json)
-        result["checked"] = sum(map(len, every))
+            incidents = decode_both(composition, sources, held_out, workers=number, show=not as_json)
+        result["checked"] = sum(map(len, (*sources, *held_out)))
     result["incidents"] = incidents
     if as_json:
         print(one_line(_plain(result)))
@@ -165,11 +166,11 @@ def look(
     """Figures of each source, its first ``wanted`` documents, and what of those looked at cannot be used."""
     from kosmos.compose import make_feed
     from kosmos.data.figures import look_at_all
-    from kosmos.data.shown import stretches
+    from kosmos.data.shown import stretches, told_apart
 
     found = look_at_all(make_feed(composition, sources), kept=wanted)
     shown = [
-        Shown(name, plan.origin, len(plan), plan.weight, stretches(plan, composition.planner))
+        Shown(name, plan.origin, len(plan), plan.weight, *told_apart(stretches(plan, composition.planner), plan))
         for name, documents in found.documents.items()
         for plan in (pieces[0] for pieces in documents)
     ]
@@ -276,14 +277,25 @@ def _print(shown: Sequence[Shown]) -> None:
     for document in shown:
         weighs = "" if document.weight == 1 else f", weight {document.weight:g}"
         text = Text(f"\n{in_a_line(document.origin)} ({document.tokens:,} tokens{weighs})\n", style="bold")
-        for learned, run in groupby(document.stretches, lambda stretch: stretch.learned):
-            text.append("«" * learned)
-            for stretch in run:
-                is_medium = stretch.kind == "media"
-                said = f"[{in_a_line(stretch.shown)}]" if is_medium else visible(_shortened(stretch.shown))
-                text.append(said, style="green" if learned else STYLES[stretch.kind])
-            text.append("»" * learned)
+        halves = [("", document.stretches)]
+        if document.rejected:
+            halves = [("chosen    ", document.stretches), ("\nrejected  ", document.rejected)]
+        for name, stretches in halves:
+            text.append(name, style="bold")
+            for said, style in _styled(stretches):
+                text.append(said, style=style)
         console.print(text)
+
+
+def _styled(stretches: Sequence[Stretch]) -> Iterator[tuple[str, str]]:
+    """What is printed, and its style."""
+    for learned, run in groupby(stretches, lambda stretch: stretch.learned):
+        yield "«" * learned, ""
+        for stretch in run:
+            is_medium = stretch.kind == "media"
+            said = f"[{in_a_line(stretch.shown)}]" if is_medium else visible(_shortened(stretch.shown))
+            yield said, "green" if learned else STYLES[stretch.kind]
+        yield "»" * learned, ""
 
 
 def _shortened(text: str) -> str:
@@ -291,6 +303,17 @@ def _shortened(text: str) -> str:
         return text
     half = MAX_SHOWN // 2
     return f"{text[:half]} [... {len(text) - 2 * half:,} more characters ...] {text[-half:]}"
+
+
+def decode_both(
+    composition: Composition, sources: Sequence[Source], held_out: Sequence[Source], *, workers: int, show: bool
+) -> list[Incident]:
+    """Decode every document once, as training and scoring do; what cannot be used."""
+    scoring = composition.planner.for_scores()
+    if scoring is composition.planner or not held_out:
+        return decode_all(composition, [*sources, *held_out], workers=workers, show=show)
+    found = decode_all(composition, sources, workers=workers, show=show)
+    return found + decode_all(replace(composition, planner=scoring), held_out, workers=workers, show=show)
 
 
 def decode_all(composition: Composition, sources: Sequence[Source], *, workers: int, show: bool) -> list[Incident]:

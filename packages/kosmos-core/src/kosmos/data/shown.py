@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
 
 
 def stretches(plan: DocumentPlan, planner: Planner) -> list[Stretch]:
-    """The whole plan in order; their tokens add up to its length."""
+    """The whole plan in order; their tokens add up to its length. None is of both of a pair."""
     own = {i: name for name, i in planner.tokenizer.special_ids.items()}
     marks = {planner.tokenizer.mark_id(name): name for name in _marks(planner)}
     names = own | marks if planner.turns is None else marks | own
@@ -54,13 +54,14 @@ def stretches(plan: DocumentPlan, planner: Planner) -> list[Stretch]:
     for number, (first, count, _) in enumerate(items):
         item_at[first : first + count] = number
     found: list[Stretch] = []
+    first = plan.lengths[0]
 
-    def key(place: int) -> tuple[int, int, bool]:
+    def key(place: int) -> tuple[bool, int, int, bool]:
         token = int(plan.token_ids[place])
         mark = token if token in names and item_at[place] < 0 else -1
-        return int(item_at[place]), place if mark >= 0 else -1, bool(plan.train[place])
+        return place < first, int(item_at[place]), place if mark >= 0 else -1, bool(plan.train[place])
 
-    for (item, mark_at, learned), run in groupby(range(len(plan)), key):
+    for (_, item, mark_at, learned), run in groupby(range(len(plan)), key):
         places = list(run)
         ids = [int(plan.token_ids[place]) for place in places]
         if item >= 0:
@@ -70,6 +71,13 @@ def stretches(plan: DocumentPlan, planner: Planner) -> list[Stretch]:
         else:
             found.append(Stretch("text", planner.tokenizer.decode(ids), len(places), learned, tuple(ids)))
     return found
+
+
+def told_apart(found: Sequence[Stretch], plan: DocumentPlan) -> tuple[list[Stretch], list[Stretch]]:
+    """The stretches of a plan, and those of the worse one of a pair, if it is one."""
+    ends = accumulate(stretch.tokens for stretch in found)
+    count = sum(end <= plan.lengths[0] for end in ends)
+    return list(found[:count]), list(found[count:])
 
 
 def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> list[str]:
