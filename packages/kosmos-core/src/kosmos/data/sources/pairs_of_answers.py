@@ -37,6 +37,7 @@ from kosmos.names import listed
 
 _LEARNED = frozenset(("text", "segments", *CHATS, forms.TEXTS, *forms.ASKS.values(), ANSWERS))
 """Roles of what is learned. Who names one of them says what is to be learned, and means no pair."""
+_WORSE = frozenset(WORSE)
 LAST_TURN = "\n\nAssistant:"
 """Opens the answers of Anthropic's hh-rlhf."""
 Two = tuple[Row, Row]
@@ -78,7 +79,7 @@ class PairLayout(DefaultLayout):
 
     def _chats_in(self, columns: Collection[str]) -> list[str]:
         """Columns that may hold chats of a pair."""
-        if not any(name in columns for name in WORSE):  # as of most rows
+        if _WORSE.isdisjoint(columns):  # as of most rows
             return []
         return [name for name in (self.column(forms.GOES_ON), CHOSEN, *WORSE) if name in columns]
 
@@ -117,6 +118,8 @@ class PairLayout(DefaultLayout):
 
     def _two(self, row: Row) -> Two | None:
         """The better and the worse row of a pair; None of any other row."""
+        if _WORSE.isdisjoint(row):  # as of most rows
+            return None
         worse = [name for name in WORSE if name in row and is_answer(row[name])]
         if not worse or self.value(row, "segments") is not None:
             return None
