@@ -278,13 +278,14 @@ def lay_out(plans: Sequence[DocumentPlan], sources: Sequence[str], values: Mappi
 
 def _infos(plan: DocumentPlan, source: str, start: int) -> tuple[DocumentInfo, ...]:
     answer = None if plan.answer_start is None else start + plan.answer_start
+    length = len(plan) if plan.chosen is None else plan.chosen
     first = DocumentInfo(
-        plan.origin, source, plan.modalities, start, plan.lengths[0], answer, plan.is_torn, plan.counts, plan.weight
+        plan.origin, source, plan.modalities, start, length, answer, plan.is_torn, plan.counts, plan.weight
     )
     if plan.chosen is None:
         return (first,)
-    begin, length = start + plan.chosen, len(plan) - plan.chosen
-    return first, first._replace(start=begin, length=length, answer_start=None, counts=False, is_rejected=True)
+    begin, left = start + length, len(plan) - length
+    return first, first._replace(start=begin, length=left, answer_start=None, counts=False, is_rejected=True)
 
 
 def _labels(
