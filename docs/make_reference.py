@@ -26,7 +26,6 @@ from kosmos.config import (
     GuardConfig,
     ModalityConfig,
     ParallelConfig,
-    ProfileConfig,
     RowsConfig,
     RunConfig,
     SourceConfig,
@@ -35,6 +34,7 @@ from kosmos.config import (
     TrainConfig,
 )
 from kosmos.config_checkpoint import CheckpointConfig
+from kosmos.config_profile import ProfileConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
 from kosmos.config_written import WrittenConfig
