@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kosmos import Document, Mark, Media, SampleError, Text
+from kosmos import Document, Documents, Mark, Media, SampleError, Text
 from kosmos.data.batch import IGNORED, assemble, lay_out, ready_document, to_tensors
+from kosmos.data.feeder import open_feeder
 from kosmos.data.fingerprint import digest_of
 from kosmos.data.lane import Feed, Lane
 from kosmos.data.marks import ASSISTANT, END, USER
@@ -245,6 +246,22 @@ def test_a_lane_of_pairs_goes_on_from_its_state(stop):
         assert np.array_equal(one.arrays.labels, other.arrays.labels)
         assert np.array_equal(one.arrays.media["ticks"].values, other.arrays.media["ticks"].values)
         assert (one.state, one.used) == (other.state, other.used)
+
+
+def test_pairs_come_from_data_workers_as_they_are():
+    source = Documents("pairs", [Pairs(broken=(2,)).document(n) for n in range(12)])
+    found = []
+    for workers in (0, 1):
+        feeder = open_feeder(lane_of(source).feed, [0], workers=workers)
+        try:
+            found.append([feeder.next_step()[0] for _ in range(4)])
+        finally:
+            feeder.close()
+    for here, there in zip(*found, strict=True):
+        check_pairs(there.arrays.documents)
+        assert here.arrays.documents == there.arrays.documents
+        assert np.array_equal(here.arrays.labels, there.arrays.labels)
+        assert here.state == there.state
 
 
 @pytest.mark.parametrize("number", [2, 3, 5, 100])

@@ -148,9 +148,14 @@ def test_who_names_what_is_learned_learns_that_alone(open_, rows, row, columns, 
     assert both(open_(rows(row), columns=columns)) == (expected, "")
 
 
-@pytest.mark.parametrize("row", [{"text": "T", **TEXTS}, {"text": "T", "prompt": "Q", **TEXTS}])
+PICTURED = [user([{"type": "image", "image": "a.png"}]), assistant("Cats.")]
+
+
+@pytest.mark.parametrize(
+    "row", [{"text": "T", **TEXTS}, {"text": "T", "prompt": "Q", **TEXTS}, {"text": "T", **WHOLE, "rejected": PICTURED}]
+)
 def test_a_text_beside_such_columns_is_learned_as_before(open_, rows, row):
-    assert both(open_(rows(row))) == ("«T»", "")
+    assert both(open_(rows(row), modalities=())) == ("«T»", "")
 
 
 def test_prompts_to_be_continued_are_no_pairs(open_, rows):

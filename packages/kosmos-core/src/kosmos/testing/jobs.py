@@ -59,6 +59,7 @@ def digest(cells: Any) -> str:
 def fingerprint(document: Any) -> str:
     """Of what a document holds; its origin does not count."""
     parts = [_content(segment) for segment in document.segments]
+    parts += ["rejected", *map(_content, document.rejected)] if document.rejected else []
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 

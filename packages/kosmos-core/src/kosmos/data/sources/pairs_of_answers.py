@@ -85,7 +85,7 @@ class PairLayout(DefaultLayout):
 
     def needs(self, row: Row) -> frozenset[str]:
         needed = super().needs(row)
-        for name in self._chats_in(row):
+        for name in () if self._has_text(row) else self._chats_in(row):
             if isinstance(row[name], list | tuple) and row[name] and isinstance(row[name][0], Mapping):
                 with suppress(SampleError):  # what is wrong with it is told where the row is read, if it is a pair
                     needed |= messages.needs(row[name], name)

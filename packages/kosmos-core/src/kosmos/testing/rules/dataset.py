@@ -122,8 +122,9 @@ def modalities_are_declared(dataset: ComponentUnderTest) -> None:
 @rule("dataset", "something-to-learn", "every document trains some text, and held-out ones end in an answer")
 def there_is_something_to_learn(dataset: ComponentUnderTest) -> None:
     for document in _documents(_open(dataset, "train")):
-        if not any(getattr(s, "train", False) for s in document.segments):
-            raise BrokenPromise(f"{document.origin} has no text that the loss looks at: Text(..., train=True)")
+        for segments in (document.segments, document.rejected or document.segments):
+            if not any(getattr(s, "train", False) for s in segments):
+                raise BrokenPromise(f"{document.origin} has no text that the loss looks at: Text(..., train=True)")
     for document in _documents(_open(dataset, "held_out")):
         last = document.segments[-1]
         if not (isinstance(last, Text) and last.train and last.text.strip()):
