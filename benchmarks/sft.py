@@ -63,8 +63,13 @@ def write_data(folder: Path) -> None:
     theirs = [{"instruction": asked, "input": "", "output": said} for asked, said in found]
     (folder / "chats.json").write_text(json.dumps(theirs), encoding="utf-8")
     (folder / "dataset_info.json").write_text(json.dumps({"chats": {"file_name": "chats.json"}}), encoding="utf-8")
+    make_model(folder, "chats.jsonl")
+
+
+def make_model(folder: Path, texts: str) -> None:
+    """A tokenizer of the texts in that file of the folder, and a Llama of 14 M parameters with it: ``model`` there."""
     program = [sys.executable, "-m", "kosmos", "tokenizer", "train", str(folder / "model")]
-    sized = ["--data", str(folder / "chats.jsonl"), "--vocab-size", str(VOCABULARY)]
+    sized = ["--data", str(folder / texts), "--vocab-size", str(VOCABULARY)]
     subprocess.run([*program, *sized], check=True, capture_output=True)
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM

@@ -62,7 +62,7 @@ def test_a_plan_for_machines_is_one_object(capsys: CaptureFixture) -> None:
         "model": ["parameters", "parts", "trained"],
         "memory": [
             "gathered_bytes", "gradients_bytes", "held_bytes", "offloaded", "optimizer_bytes",
-            "optimizer_bytes_by_name", "weights_bytes",
+            "optimizer_bytes_by_name", "reference_bytes", "weights_bytes",
         ],
         "data": list,
         "rows": [

@@ -9,13 +9,29 @@ from typing import Any
 import pytest
 import torch
 
-from kosmos import ConfigError, Document, Documents, Judged, load_run, make_run, resume_run, score, train_model
+from kosmos import (
+    ConfigError,
+    Document,
+    Documents,
+    Judged,
+    compose_run,
+    load_run,
+    make_run,
+    resume_run,
+    score,
+    train_model,
+)
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import read_whole, shapes
+from kosmos.compose import make_feed
 from kosmos.data.batch import DocumentInfo
 from kosmos.errors import CheckpointError, DataError
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.forecast.memory import memory_of
+from kosmos.train.output import RunFolder
 from kosmos.train.preferences import DPO, ORPO, SimPO
 from kosmos.train.reference import PREFIX
+from kosmos.train.replay import steps_taken
 from support.pairs import pairs_of
 from support.runs import assert_same_tensors, rows_of
 
@@ -117,6 +133,30 @@ def test_a_run_that_goes_on_takes_the_same_steps(tmp_path: Path, lora: bool) -> 
     resume_run(tmp_path / "cut", sources=[pairs_of("pairs", 60)], held_out=[pairs_of("held", 12, seed=1)])
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     assert_same_tensors(tmp_path / "cut", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["whole", "lora"])
+def test_what_is_told_before_a_run_counts_the_reference(tmp_path: Path, lora: bool) -> None:
+    over: dict[str, Any] = {"backbone": {"lora": {"rank": 2}}} if lora else {}
+    trained(tmp_path / "run", train={"steps": 2}, **over)
+    tensors = load_newest(tmp_path / "run" / "checkpoints").tensors
+    numbers = sum(math.prod(shape) for name, shape in shapes(tensors).items() if name.startswith(PREFIX))
+    composition = compose_run(preferring(tmp_path / "none", **over))
+    memory = memory_of(composition, Parallel(), torch.float32)
+    assert memory.reference_bytes == 4 * numbers > 0
+    assert memory.held_bytes > memory.weights_bytes + memory.gradients_bytes + memory.state.total
+
+
+def test_the_documents_of_a_step_are_found_again(tmp_path: Path) -> None:
+    trained(tmp_path / "run", train={"steps": 3})
+    composition = compose_run(preferring(tmp_path / "none"))
+    (step,) = steps_taken(RunFolder(tmp_path / "run"), make_feed(composition, [pairs_of("pairs", 60)]), 2, 2)
+    row = rows_of(tmp_path / "run" / "metrics.jsonl")[1]
+    assert step.other == ""
+    assert (len(step.documents), sum(document.tokens for document in step.documents)) == (
+        row["documents"],
+        row["tokens"],
+    )
 
 
 def test_under_lora_the_reference_is_the_updates_alone(tmp_path: Path) -> None:

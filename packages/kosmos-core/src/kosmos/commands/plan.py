@@ -119,6 +119,8 @@ def _memory_lines(found: Forecast, memory: dict[str, Any]) -> Iterator[str]:
     unknown = memory["optimizer_bytes"] is None
     state = "unknown" if unknown else _size(memory["optimizer_bytes"]) + (f" ({kept})" if kept else "")
     held = f"weights {_size(memory['weights_bytes'])}, gradients {_size(memory['gradients_bytes'])}"
+    if beside := memory["reference_bytes"]:
+        held += f", the model to compare with {_size(beside)}"
     shared = found.layout["shared"]
     whose = f"the largest of {shared}" if shared else "a process"
     where = ", in host memory" if memory["offloaded"] else ""

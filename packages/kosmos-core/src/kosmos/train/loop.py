@@ -216,7 +216,7 @@ class Trainer:
             return False
         if self.release is not None and found.action == "skip":  # the update is made already
             found = replace(found, action="stop")
-        documents = self.parallel.gather_groups([d.origin for b in batches for d in b.documents])
+        documents = self.parallel.gather_groups([d.origin for b in batches for d in b.documents if not d.is_rejected])
         origins = [origin for theirs in documents for origin in theirs]
         row = {"step": self.step + 1, "kind": found.kind, "action": found.action, "loss": repr(loss),
                "grad_norm": repr(norm), "documents": origins}  # fmt: skip

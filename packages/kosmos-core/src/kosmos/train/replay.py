@@ -70,8 +70,10 @@ def _row(lane: Lane, bad: Collection[str]) -> Iterator[Taken]:
     """What the next row of a lane takes. One of which nothing can be decoded is none: the next is in its place."""
     for _ in range(MOST_IN_TURN):
         documents = next_row(lane).arrays.documents
-        for document in documents:
-            yield Taken(lane.number, document.source, document.origin, document.length, document.origin in bad)
+        for document, after in zip(documents, (*documents[1:], None), strict=True):
+            if not document.is_rejected:  # a pair is one document
+                tokens = document.length + (after.length if after is not None and after.is_rejected else 0)
+                yield Taken(lane.number, document.source, document.origin, tokens, document.origin in bad)
         if any(document.origin not in bad for document in documents):
             return
 

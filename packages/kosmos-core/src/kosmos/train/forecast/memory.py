@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
+from kosmos.components import ObjectiveSpec
 from kosmos.compose import Composition
 from kosmos.config import ParallelConfig
 from kosmos.model.omni import OmniModel
@@ -48,13 +49,15 @@ class Memory:
     state: StateBytes
     gathered_bytes: int
     """Of the unit that computes and the root, whole on every rank for as long as they do; 0 where nothing is cut."""
+    reference_bytes: int
+    """Of the model as the run began with it, where ``train.objective`` compares with that."""
     offloaded: bool
     """Whether weights, gradients and state are in host memory, and only what is gathered on the device."""
 
     @property
     def held_bytes(self) -> int:
-        """Weights, gradients and optimizer state, as far as that is known."""
-        return self.weights_bytes + self.gradients_bytes + self.state.total
+        """Weights, gradients, optimizer state and reference, as far as that is known."""
+        return self.weights_bytes + self.gradients_bytes + self.state.total + self.reference_bytes
 
     @property
     def device_bytes(self) -> int:
@@ -82,8 +85,17 @@ def memory_of(composition: Composition, parallel: Parallel, dtype: torch.dtype) 
         gradients_bytes=(max if config.train.release_gradients else sum)(gradients),
         state=state_bytes(composition.registry, config.train, groups),
         gathered_bytes=_gathered(model, shares, dtype) if is_cut else 0,
+        reference_bytes=_reference(composition, shares, is_cut=is_cut),
         offloaded=several and config.parallel.offload,
     )
+
+
+def _reference(composition: Composition, shares: Mapping[int, Share], *, is_cut: bool) -> int:
+    """Shards are a copy of all, and otherwise what is not trained is shared with the model."""
+    named = composition.config.train.objective
+    if named is None or not cast(ObjectiveSpec, composition.registry.get("objective", named.name)).reference:
+        return 0
+    return sum(shares[id(p)].bytes for p in composition.model.parameters() if is_cut or p.requires_grad)
 
 
 def shares_of(model: OmniModel, settings: ParallelConfig, parallel: Parallel, weights: str) -> dict[int, Share]:

@@ -72,7 +72,7 @@ class PlannedRows:
             "tokens_per_row": sum(every) / count,
             "text_tokens_per_row": (sum(every) - sum(media)) / count,
             "media_tokens_per_row": sum(media) / count,
-            "documents_per_row": sum(len(row.arrays.documents) for row in self.rows) / count,
+            "documents_per_row": sum(not d.is_rejected for row in self.rows for d in row.arrays.documents) / count,
             "cells_by_stream": {
                 name: {"mean": sum(row[name] for row in cells) / count, "most": max(row[name] for row in cells)}
                 for name in cells[0]

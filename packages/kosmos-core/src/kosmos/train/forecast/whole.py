@@ -130,6 +130,7 @@ class Forecast:
                 "optimizer_bytes": None if memory.state.unknown else memory.state.total,
                 "optimizer_bytes_by_name": memory.state.by_name, "held_bytes": memory.held_bytes,
                 "gathered_bytes": memory.gathered_bytes, "offloaded": memory.offloaded,
+                "reference_bytes": memory.reference_bytes,
             },
             "data": [
                 {**asdict(one), "longer_than_a_row": of and of.longer, "looked_at": of.looked_at if of else 0}
