@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 class LossMeter:
-    """Sums of token losses by source and by modality. A document counts for each modality that it holds, and the worse
-    one of a pair for none."""
+    """Sums of losses by source and by modality. A document counts for each modality that it holds."""
 
     def __init__(self) -> None:
         self.sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])
@@ -25,12 +24,15 @@ class LossMeter:
         self, documents: Sequence[DocumentInfo], positions: NDArray[np.int64], losses: NDArray[np.floating[Any]]
     ) -> None:
         """``losses`` [n] of the trained ``positions`` [n] of a row."""
-        owner = owner_of(documents, positions)
+        self.add_owned(documents, owner_of(documents, positions), losses)
+
+    def add_owned(
+        self, documents: Sequence[DocumentInfo], owner: NDArray[np.int64], losses: NDArray[np.floating[Any]]
+    ) -> None:
+        """``losses`` [u] of units of a row, each of the document of that number."""
         total = np.bincount(owner, weights=losses, minlength=len(documents))
         count = np.bincount(owner, minlength=len(documents))
         for document, loss, number in zip(documents, total.tolist(), count.tolist(), strict=True):
-            if document.is_rejected:
-                continue
             for key in (("source", document.source), *(("modality", m) for m in document.modalities)):
                 self.sums[key][0] += loss
                 self.sums[key][1] += number

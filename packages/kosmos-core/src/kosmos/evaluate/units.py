@@ -35,8 +35,7 @@ def count_units(learning: Learning, batch: PackedBatch, per_token: Tensor, talli
     own, reference = (per_token[0], per_token[1]) if per_token.dim() == 2 else (per_token, None)
     judged = learning.judged(own.double(), batch, None if reference is None else reference.double())
     values, figures = learning.values(judged).tolist(), learning.figures(judged)
-    of_documents = learning.documents_of(batch.documents, judged.owner)
-    owners = judged.owner.tolist() if learning.unit == "token" else of_documents
+    owners = learning.owners(judged)
     for tally in tallies:
         tally.loss, tally.targets = 0.0, 0
     for number, value in zip(owners, values, strict=True):

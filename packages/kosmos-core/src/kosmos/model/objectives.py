@@ -186,6 +186,13 @@ class Learning:
             return [number - 1 for number, document in enumerate(documents) if document.is_rejected]
         return sorted(set(owner.tolist()))
 
+    def owners(self, judged: Judged) -> list[int]:
+        """The number of the document that each unit of a row is of, or of its better one."""
+        if self.unit == "token":
+            owners: list[int] = judged.owner.tolist()
+            return owners
+        return self.documents_of(judged.documents, judged.owner)
+
     def _weights(self, row: PackedBatch, like: Tensor) -> Tensor:
         """How often each unit counts: [u], or one for all."""
         if row.weights is None:

@@ -11,9 +11,10 @@ COLUMNS = {
     "step": "the number of the step",
     "loss": "the mean loss over the target tokens of all ranks, in nats, or over the units of `train.objective`; null "
     "where it is not finite",
-    "objective": "only with `train.objective`: means of what it tells of its units",
-    "loss_by_modality": "the cross entropy, by the modalities that a document holds",
-    "loss_by_source": "the cross entropy, by the source of a document",
+    "objective": "only with `train.objective`: means of what it tells of its units, and `cross_entropy`, the mean over "
+    "the target tokens but those of worse answers",
+    "loss_by_modality": "the loss, by the modalities that a document holds",
+    "loss_by_source": "the loss, by the source of a document",
     "tokens": "tokens in the rows of the step, padding excluded",
     "text_tokens": "those of `tokens` that are text",
     "media_tokens": "those of `tokens` that stand for media",

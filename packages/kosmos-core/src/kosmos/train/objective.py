@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from kosmos.components import ObjectiveSpec
 from kosmos.config import RunConfig
 from kosmos.data.batch import IGNORED, PackedArrays, PackedBatch
 from kosmos.errors import ConfigError
+from kosmos.evaluate.meters import LossMeter
 from kosmos.model.objectives import Learning
 from kosmos.plugins import Registry
 
@@ -60,36 +61,43 @@ def units_of(learning: Learning | None, row: PackedArrays) -> int:
 
 
 class Told(NamedTuple):
-    """What an objective says of some rows: sums over so many units."""
+    """What an objective says of some rows, as sums."""
 
-    loss: float = 0.0
     units: int = 0
     figures: Mapping[str, float] = {}
+    """Over the units."""
+    cross_entropy: float = 0.0
+    tokens: int = 0
+    """Of that: those that are learned, but of worse answers."""
 
 
-def told_of(learning: Learning, batches: Sequence[PackedBatch], losses: Sequence[Tensor]) -> Told:
-    """What an objective says of some rows.
+def told_of(
+    learning: Learning, batches: Sequence[PackedBatch], losses: Sequence[Tensor], meter: LossMeter
+) -> tuple[float, Told]:
+    """What an objective says of some rows: the sum of the losses of their units, and more.
 
     Args:
         losses: of each row [n], or with those of the reference [2, n]; on the CPU.
+        meter: gets the losses of the units.
     """
-    total, units, sums = 0.0, 0, Counter[str]()
+    total, units, figures, entropy, tokens = 0.0, 0, Counter[str](), 0.0, 0
     for batch, found in zip(batches, losses, strict=True):
         own, reference = (found[0], found[1]) if found.dim() == 2 else (found, None)
         judged = learning.judged(own.double(), batch, None if reference is None else reference.double())
-        values = learning.values(judged)
+        values = learning.values(judged).numpy()
+        meter.add_owned(batch.documents, np.asarray(learning.owners(judged), np.int64), values)
         total, units = total + float(values.sum()), units + len(values)
-        sums.update({name: float(numbers.sum()) for name, numbers in learning.figures(judged).items()})
-    return Told(total, units, sums)
+        figures.update({name: float(numbers.sum()) for name, numbers in learning.figures(judged).items()})
+        better = ~np.asarray([document.is_rejected for document in batch.documents], np.bool_)[judged.owner.numpy()]
+        entropy, tokens = entropy + float(own.double().numpy()[better].sum()), tokens + int(better.sum())
+    return total, Told(units, figures, entropy, tokens)
 
 
-def means_of(everyone: Sequence[Told]) -> dict[str, Any]:
-    """Of what all ranks have told: the fields of a row of metrics."""
+def figures_of(everyone: Sequence[Told]) -> dict[str, float]:
+    """Means of what all ranks have told, as a row of metrics has them under ``objective``."""
     units = max(1, sum(told.units for told in everyone))
-    figures: Counter[str] = Counter()
+    figures = Counter[str]()
     for told in everyone:
         figures.update(told.figures)
-    return {
-        "loss": sum(told.loss for told in everyone) / units,
-        "objective": {name: value / units for name, value in figures.items()},
-    }
+    entropy = sum(told.cross_entropy for told in everyone) / max(1, sum(told.tokens for told in everyone))
+    return {**{name: value / units for name, value in figures.items()}, "cross_entropy": entropy}

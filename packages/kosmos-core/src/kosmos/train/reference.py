@@ -74,15 +74,19 @@ class Reference:
         """The forward pass of the model, of rows that the reference has looked at."""
         return lambda row: losses(self.look(row))
 
-    @torch.no_grad()
     def look(self, row: PackedBatch) -> PackedBatch:
-        """The row with the losses of the reference, where they are computed. The first call takes the model's weights
-        over: it comes before the first step."""
+        """The row with the losses of the reference. The first call takes the model's weights over: it comes before the
+        first step.
+
+        They are computed as the model's, with gradients or without, by the same kernels, so that what these round
+        cancels out; nothing of it is kept, since nothing of it is trained.
+        """
         if not self.is_filled:
             self._fill()
         row.reference = self.copy(row).per_token
         return row
 
+    @torch.no_grad()
     def _fill(self, *, all_of_it: bool = True) -> None:
         """Take over the model's weights, or those alone that the run does not train."""
         settle(self.model)

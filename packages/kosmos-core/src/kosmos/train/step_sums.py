@@ -16,7 +16,7 @@ from kosmos.model.objectives import Learning
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.balance import Cells, balance_of, cells_of
 from kosmos.train.flops import Counted
-from kosmos.train.objective import Told, means_of, told_of
+from kosmos.train.objective import Told, figures_of, told_of
 
 
 class Spent(NamedTuple):
@@ -42,7 +42,7 @@ class _Sums(NamedTuple):
     used: float
     """Documents of this step and those before it."""
     told: Told
-    """As of ``told_of``; empty without an objective."""
+    """Of nothing without an objective."""
 
 
 def sum_up(
@@ -71,27 +71,29 @@ def sum_up(
         Fields of the row of metrics, and what each rank has spent.
     """
     meter = LossMeter()
-    found = [(losses[0] if losses.dim() > 1 else losses).double().numpy() for losses in per_token]
-    for batch, losses in zip(batches, found, strict=True):
-        meter.add(batch.documents, batch.trained.numpy(), losses)
+    if learning is not None:
+        loss, told = told_of(learning, batches, per_token, meter)
+    else:
+        loss, told = _losses(batches, per_token, meter), Told()
     own = _Sums(
         by=dict(meter.sums),
-        loss=float(sum(losses.sum() for losses in found)),
+        loss=loss,
         tokens=sum(len(b.token_ids) for b in batches),
         media=sum(len(m.slots) for b in batches for m in b.media.values()),
         documents=sum(not document.is_rejected for b in batches for document in b.documents),
         drawn=_drawn(batches),
         cells=[cells_of(row) for row in rows],
         used=sum(row.used for row in rows),
-        told=Told() if learning is None else told_of(learning, batches, per_token),
+        told=told,
     )
     everyone = parallel.gather((spent, own))
     groups = [sums for _, sums in everyone][:: parallel.sharing]  # a group has the same rows
     meter.merge([sums.by for sums in groups])
     tokens, media = sum(sums.tokens for sums in groups), sum(sums.media for sums in groups)
-    loss = sum(sums.loss for sums in groups) / max(1, targets)
+    units = targets if learning is None else sum(sums.told.units for sums in groups)
     return {
-        **({"loss": loss} if learning is None else means_of([sums.told for sums in groups])),
+        "loss": sum(sums.loss for sums in groups) / max(1, units),
+        **({} if learning is None else {"objective": figures_of([sums.told for sums in groups])}),
         "tokens": tokens,
         "text_tokens": tokens - media,
         "media_tokens": media,
@@ -105,6 +107,14 @@ def sum_up(
         "loss_by_modality": meter.means("modality"),
         "loss_by_source": meter.means("source"),
     }, [spent for spent, _ in everyone]
+
+
+def _losses(batches: Sequence[PackedBatch], per_token: Sequence[Tensor], meter: LossMeter) -> float:
+    """The sum of the losses of all target tokens, which the meter gets."""
+    found = [losses.double().numpy() for losses in per_token]
+    for batch, losses in zip(batches, found, strict=True):
+        meter.add(batch.documents, batch.trained.numpy(), losses)
+    return float(sum(losses.sum() for losses in found))
 
 
 def _drawn(batches: Sequence[PackedBatch]) -> Counter[str]:
