@@ -35,10 +35,12 @@ def open_objective(config: RunConfig, registry: Registry) -> Learning | None:
     return Learning(made, spec.unit, spec.reference, named.name)
 
 
-def check_objective(config: RunConfig, processes: int) -> None:
-    """Raises ConfigError where an objective does not go with other settings."""
+def check_objective(config: RunConfig, registry: Registry, processes: int) -> None:
+    """Raises ConfigError where an objective does not go with other settings, and as ``open_objective``."""
     if config.train.objective is None:
         return
+    if registry.peek("objective", config.train.objective.name) is not None:  # else that has been told
+        open_objective(config, registry)
     if processes > 1 and config.parallel.sequence > 1:
         raise ConfigError(
             f"{WHERE}: looks at whole documents, of which parallel.sequence gives each rank a part; leave one of them "

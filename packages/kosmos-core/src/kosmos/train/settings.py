@@ -54,7 +54,7 @@ def check_settings(config: RunConfig, registry: Registry, parallel: Parallel, *,
             is_offloaded=config.parallel.offload,
         )
     check_components(config, registry, absent)
-    check_objective(config, processes)
+    check_objective(config, registry, processes)
     if train.is_counted:
         check_length(config, registry, processes)
     check_parts(config, registry, absent)
