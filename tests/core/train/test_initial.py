@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,40 @@ def test_another_share_of_a_source_of_both_runs_is_told(tmp_path: Path, monkeypa
         warned = [line for line in listener.said if "was held out in" in line]
     place = "data.sources.0.held_out" if isinstance(here, dict) else "data.held_out"
     assert warned == ([f"warning: {place}: {said.replace('FIRST', str(tmp_path / 'FIRST'))}"] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "warns"),
+    [
+        ({}, "rows", True),
+        ({}, "rows/b.jsonl", True),  # whose rows the folder has too
+        ({"id": "{name} {n}"}, "rows", False),
+        ({"split": "{split}"}, "rows", False),
+    ],
+)
+def test_rows_without_ids_that_a_folder_has_grown_by_are_told(tmp_path: Path, monkeypatch, more, path, warns) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows").mkdir()
+
+    def write(name: str) -> None:
+        rows = [{"text": f"{name} {n}", **{key: of.format(name=name, n=n, split=("test", "train")[n > 3])
+                for key, of in more.items()}} for n in range(40)]  # fmt: skip
+        (tmp_path / "rows" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    write("b")
+    warned: list[str] = []
+    over = {"modalities": [], "train": {"steps": 1}, "evaluate": {"max_documents": 2}}
+    train_model(small_run(Path("first"), data={"sources": [path]}, **over))
+    data = {"sources": ["rows"], "seed": 1}
+    for is_grown in (False, True):
+        train_model(
+            small_run(Path(f"grown-{is_grown}"), data=data, init="first", **over), reporter=(said := Listener())
+        )
+        warned = [line for line in said.said if "without an id" in line]
+        assert len(warned) == (warns and is_grown)
+        write("a")
+    for line in warned:
+        assert "rows has other rows or files than" in line and "in evaluate.sources" in line
 
 
 def test_data_that_state_their_split_have_no_share_to_be_told(tmp_path: Path) -> None:

@@ -17,12 +17,14 @@ from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whol
 from kosmos.compose import Composition, update_scales
 from kosmos.config import DataConfig, SourceConfig
 from kosmos.config_turns import TurnsConfig
+from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.sources.given import is_noted
 from kosmos.errors import ConfigError, KosmosError, PluginError
 from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
+from kosmos.run_sources import overlap
 from kosmos.train.initial_tokens import MovedTokens, moved_tokens, token_rows
 from kosmos.train.saved import config_of, open_checkpoint
 from kosmos.train.taken_parts import First, Other, options_there, other_options, other_processors
@@ -146,9 +148,7 @@ def held_out_otherwise(
         zip(data.sources, found["data"]["sources"], strict=False) for data, found in ((there, before), (here, order))
     ]
     for (old, was), (new, now) in _of_both(*sources):
-        then, share = (
-            data.held_out if of.held_out is None else of.held_out for data, of in ((there, old), (here, new))
-        )
+        then, share = _share(there, old), _share(here, new)
         if then == share or not _are_others(was, now):  # data that state a split have no share
             continue
         if isinstance(then, dict) or isinstance(share, dict):
@@ -159,6 +159,48 @@ def held_out_otherwise(
             f"{_place_of(here, new)}: of {now['name']} a share of {then:g} was held out in {init}, and {share:g} is "
             f"here, so that some of what {what}; set it to {then:g}"
         )
+
+
+def held_out_anew(
+    there: DataConfig,
+    before: Mapping[str, Any],
+    here: DataConfig,
+    order: Mapping[str, Any],
+    init: Path,
+    sources: Iterable[Source],
+) -> Iterator[str]:
+    """Warnings of sources of both runs that have other rows now, which are held out by their numbers among them.
+
+    Args:
+        there: as of ``held_out_otherwise``, and so the others.
+        sources: of the run that begins.
+    """
+    by_place = {source.name for source in sources if getattr(source, "by_place", False)}
+    were, are = (
+        list(zip(data.sources, of["data"]["sources"], strict=False)) for data, of in ((there, before), (here, order))
+    )
+    same = list(_of_both(were, are))
+    grown = [new for (old, was), new in same if _share(there, old) == _share(here, new[0]) and _are_others(was, new[1])]
+    apart = [new for new in are if not any(new is of for _, of in same) and any(_meet(old, new) for old in were)]
+    for new, now in (*grown, *apart):
+        if now["name"] in by_place and _share(here, new):
+            yield (
+                f"{_place_of(here, new)}: {now['name']} has other rows or files than {init} was trained on, and rows "
+                "without an id are held out by their numbers among all of them, so that most of what is scored here "
+                "may have been trained on there; give the rows a column split, or an id, or name what is scored in "
+                "evaluate.sources and set held_out to 0"
+            )
+
+
+def _meet(old: Found, new: Found) -> bool:
+    """Whether two sources of other paths have files in common, and other rows."""
+    one, other = old[0].path, new[0].path
+    return not is_noted(one) and not is_noted(other) and overlap(Path(one), Path(other)) and _are_others(old[1], new[1])
+
+
+def _share(data: DataConfig, source: SourceConfig) -> Any:
+    """What of a source is held out."""
+    return data.held_out if source.held_out is None else source.held_out
 
 
 def _place_of(data: DataConfig, source: SourceConfig) -> str:

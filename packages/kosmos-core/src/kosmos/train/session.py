@@ -128,7 +128,7 @@ class Session:
         )  # fmt: skip
         if loaded is None and self.config.init is not None:
             with self.clock.spending("checkpoint_load"):
-                begin_with(self.config.init, self.trainer, self.folder)
+                begin_with(self.config.init, self.trainer, self.folder, opened.sources)
         self.scorer = Scorer(
             opened, self.trainer.losses,
             should_stop=self.stop.wanted, at=self.watch.at, warn=lambda line: self._warn([line]),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
 from kosmos.config import RunConfig
 from kosmos.config_weights import InitConfig
+from kosmos.data.document import Source
 from kosmos.data.feeder import Feeder, open_feeder, sample_hang_s
 from kosmos.names import listed
 from kosmos.plugins import Registry
 from kosmos.train.gone import check_checkpoints
-from kosmos.train.initial import drawn_again, held_out_otherwise, open_initial, take_weights
+from kosmos.train.initial import drawn_again, held_out_anew, held_out_otherwise, open_initial, take_weights
 from kosmos.train.initial_optimizer import take_optimizer
 from kosmos.train.loop import Trainer
 from kosmos.train.opening import Opened
@@ -74,8 +75,12 @@ def _open_feeder(opened: Opened, watch: Watch, loaded: Loaded | None) -> Feeder:
         )
 
 
-def begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder) -> None:
-    """Give a trainer that has taken no step what ``init`` names of another run, and report it. All ranks call it."""
+def begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder, sources: Sequence[Source]) -> None:
+    """Give a trainer that has taken no step what ``init`` names of another run, and report it. All ranks call it.
+
+    Args:
+        sources: what it trains on.
+    """
     model, turns, parallel = trainer.model, trainer.config.tokenizer.turns, trainer.parallel
     initial = parallel.main_only(lambda: open_initial(init.path, folder.tokenizer, model, trainer.composition))
     for line in take_weights(model, initial, alone=parallel.world_size == 1, turns=turns):
@@ -85,7 +90,8 @@ def begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder) -> None:
     with reading(initial.loaded):
         state, here = initial.loaded.state, trainer.config.data
         again = drawn_again(state, trainer.order)
-        otherwise = [*held_out_otherwise(initial.data or here, state["order"], here, trainer.order, init.path)]
+        both = initial.data or here, state["order"], here, trainer.order, init.path
+        otherwise = [*held_out_otherwise(*both), *held_out_anew(*both, sources)]
     if again:
         trainer.report(
             f"warning: data.seed: is that of {init.path} too, so the first documents of {listed(again)} come again, "

@@ -117,7 +117,7 @@ class _Trial:
             stack.push(watch.ended_by)
             trainer = start_trainer(stack, opened, folder, order=opened.order, watch=watch, report=lambda line: None)
             if made.config.init is not None:
-                begin_with(made.config.init, trainer, folder)
+                begin_with(made.config.init, trainer, folder, opened.sources)
             self._take_steps(trainer)
             if opened.parallel.is_main:
                 self.write()

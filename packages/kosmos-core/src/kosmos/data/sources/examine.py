@@ -14,7 +14,7 @@ from kosmos.data.sources.columns import Row
 from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.source import Table
-from kosmos.data.sources.splits import GROUP, Split, group_hash, held_out_rows, row_hash, split_of
+from kosmos.data.sources.splits import GROUP, Split, group_hash, hash_of_place, held_out_rows, row_hash, split_of
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import DataError, SampleError
 
@@ -116,12 +116,12 @@ class Examiner:
 
     def _hash(self, row: Row | SampleError, index: int) -> int:
         if isinstance(row, SampleError):
-            return row_hash(f"row {index}")
+            return hash_of_place(index)
         group = None if self.group_column is None else group_hash(row, self.group_column)
         if group is not None:
             return group
         identity = row.get(self.id_column)
-        return row_hash(f"id {identity}" if isinstance(identity, str | int) else f"row {index}")
+        return row_hash(f"id {identity}") if isinstance(identity, str | int) else hash_of_place(index)
 
     def _split(self, row: Row, table: Table, index: int, *, usable: bool) -> int:
         said = row.get(self.split_column)

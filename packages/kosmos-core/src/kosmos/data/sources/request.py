@@ -40,7 +40,7 @@ from kosmos.data.sources.roles import check_roles
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import RowSource, Table
 from kosmos.data.sources.split_lists import listed_in_vain, refuse_cut
-from kosmos.data.sources.splits import CHOSEN, GROUP, Split, with_meaning
+from kosmos.data.sources.splits import CHOSEN, GROUP, Split, hash_of_place, with_meaning
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.unnamed import UnnamedMedia, names_file
 from kosmos.data.sources.weights import WEIGHT
@@ -125,6 +125,10 @@ def checked_root(root: Path | None, where: str) -> Path | None:
     return root
 
 
+MOST_LOOKED_AT = 64
+"""Rows that tell whether those of a table have ids."""
+
+
 @dataclass(frozen=True)
 class Examined:
     """A table of which every row was looked at, which is what opening takes its time for (``Parts``)."""
@@ -160,6 +164,16 @@ class Examined:
         forget_all()
         return found
 
+    @cached_property
+    def by_place(self) -> bool:
+        """As of a ``RowSource``: no split is stated, and rows that are looked at have no id."""
+        rows = np.flatnonzero(self.facts.usable)
+        if HELD_OUT in self.facts.splits[rows]:
+            return False
+        looked_at = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_LOOKED_AT), dtype=np.int64)].tolist()
+        nameless = sum(int(self.facts.hashes[row]) == hash_of_place(row) for row in looked_at)
+        return 10 * nameless > len(looked_at)  # a few may be rows that cannot be read
+
     def part(self, split: Split, share: float) -> Source:
         rows = choose_rows(self.facts, split, share, together=GROUP in self.layout.columns)
         if len(rows) == 0:
@@ -183,6 +197,7 @@ class Examined:
             remarks=self.remarks,
             weighs=weighs,
             rated=self.request.rated,
+            by_place=self.by_place,
         )  # fmt: skip
 
 

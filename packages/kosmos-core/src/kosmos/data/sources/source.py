@@ -142,6 +142,8 @@ class RowSource:
 
     rated: tuple[str, ...] = ()
     """Modalities whose processors read the rates that rows state of files."""
+    by_place: bool = False
+    """Whether a share of its rows is held out by their numbers in the table, which are others where files are added."""
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -156,6 +156,11 @@ def row_hash(key: str) -> int:
     return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
+def hash_of_place(index: int) -> int:
+    """``row_hash`` of a row without an id, by its number in its table."""
+    return row_hash(f"row {index}")
+
+
 def num_held_out(rows: int, share: float) -> int:
     """How many of ``rows`` rows are held out: ``round(rows * share)``, at least 1 of 2 or more, at most 512.
 
