@@ -33,6 +33,7 @@ from kosmos.model.lora import LoRALinear
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
 from kosmos.run_sources import chats_among, overlap
+from kosmos.train.held_out_elsewhere import held_out_elsewhere
 from kosmos.train.other_tokens import warnings_of as warnings_of_tokens
 
 KEEPS_UPDATES = ("lion", "lion8bit", "muon", "adamw")
@@ -82,6 +83,7 @@ def doubts(
         yield from _turns(config, tokenizer)
     if not resumed:
         yield from _scored_and_trained(config)
+        yield from held_out_elsewhere(config, sources, scored)
         yield from _router(backbone)
         yield from _experts(config.backbone, backbone)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
