@@ -118,7 +118,7 @@ class RowsConfig(Strict):
     """Rows and where their media are. A bare string is the path."""
 
     path: str
-    """A folder, a file or a hub id."""
+    """A folder, a file, files by a pattern (``data/part-*.jsonl``) or a hub id."""
     name: str | None = None
     """What metrics call it; None takes the last part of the path."""
     root: Path | None = None
@@ -138,7 +138,7 @@ class DocumentsConfig(RowsConfig):
     """Documents that are scored. A bare string is the path."""
 
     path: str
-    """A registered dataset's name, a folder, a file or a hub id."""
+    """A registered dataset's name, a folder, a file, files by a pattern (``data/part-*.jsonl``) or a hub id."""
     template: str | None = None
     """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; what follows ``→`` is learned."""
     options: dict[str, Any] = Field(default_factory=dict)

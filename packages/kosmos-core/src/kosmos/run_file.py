@@ -20,6 +20,7 @@ from kosmos.errors import ConfigError
 from kosmos.given import path_of
 from kosmos.mistakes import explain
 from kosmos.names import by_name
+from kosmos.patterns import is_pattern
 from kosmos.strict import as_written, names_are_a_list, one_is_a_list
 
 LISTS = ("sources", "trackers", "observers", "metrics")
@@ -354,7 +355,8 @@ def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunCo
 
     def absolute(path: str) -> str:
         try:
-            return os.path.abspath(path) if path not in datasets and Path(path).exists() else path
+            is_place = path not in datasets and (Path(path).exists() or is_pattern(path))
+            return os.path.abspath(path) if is_place else path
         except (OSError, ValueError):
             return path
 

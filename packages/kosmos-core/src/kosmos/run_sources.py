@@ -20,6 +20,7 @@ from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
 from kosmos.given import MADE_BY, check_is, check_list
+from kosmos.patterns import files_of, first_file
 from kosmos.plugins import Registry
 
 
@@ -247,9 +248,12 @@ def _place(path: Path) -> Path:
 
 
 def overlap(one: Path, other: Path) -> bool:
-    """Whether one lies in the other."""
-    one, other = _place(one), _place(other)
-    return one.exists() and other.exists() and (one.is_relative_to(other) or other.is_relative_to(one))
+    """Whether one lies in the other; of a pattern, whether any of its files does."""
+    try:
+        ones, others = ({_place(path) for path in files_of(named) if path.exists()} for named in (one, other))
+    except DataError:  # of a pattern that has none
+        return False
+    return any({at, *at.parents} & others for at in ones) or any({at, *at.parents} & ones for at in others)
 
 
 def _may_be(one: Path, other: Path) -> bool:
@@ -313,8 +317,9 @@ def _sample_sets(config: RunConfig, registry: Registry) -> list[SourceConfig]:
 
 def chats_among(sources: Sequence[SourceConfig]) -> str | None:
     """The first of a run's sources that is a file or folder of chats."""
-    files = ((s, str(s.options.get("field", ""))) for s in sources if s.template is None and Path(s.path).exists())
-    return next((s.path for s, field in files if holds_chats(Path(s.path), columns=s.columns, field=field)), None)
+    files = ((s, first_file(s.path), str(s.options.get("field", ""))) for s in sources if s.template is None)
+    there = ((source, file, field) for source, file, field in files if file.exists())
+    return next((s.path for s, file, field in there if holds_chats(file, columns=s.columns, field=field)), None)
 
 
 def is_asked_as_learned(config: RunConfig, document: Document) -> bool:

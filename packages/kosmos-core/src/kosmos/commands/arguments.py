@@ -33,7 +33,10 @@ Step = Annotated[
         help="Step of the checkpoint, or best: that of the best score by evaluate.best; by default the newest.",
     ),
 ]
-Data = Annotated[list[str] | None, typer.Option(help="Registered name, folder, file or hub id; may be repeated.")]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(help="Registered name, folder, file, files by a pattern in quotes or hub id; may be repeated."),
+]
 
 Epochs = Annotated[
     float | None, typer.Option(help="In place of steps: how often every document comes, such as 3 or 0.5.")

@@ -32,6 +32,7 @@ from kosmos.data.turns import fitting
 from kosmos.model.lora import LoRALinear
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
+from kosmos.patterns import first_file
 from kosmos.run_sources import chats_among, overlap
 from kosmos.train.held_out_elsewhere import held_out_elsewhere
 from kosmos.train.other_tokens import warnings_of as warnings_of_tokens
@@ -303,7 +304,7 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
 def _scored_and_trained(config: RunConfig) -> Iterator[str]:
     """What is trained on though it is meant to be scored, by its name or by the run file."""
     sources = config.data.sources
-    held_out = [split_of(Path(entry.path).name) == "held_out" and Path(entry.path).exists() for entry in sources]
+    held_out = [split_of(Path(entry.path).name) == "held_out" and first_file(entry.path).exists() for entry in sources]
     if not all(held_out):  # beside others, whose name says nothing of the kind
         for entry in itertools.compress(sources, held_out):
             yield (

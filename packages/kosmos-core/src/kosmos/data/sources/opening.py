@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from kosmos.data.sources.bare import bare_media
 from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
+from kosmos.data.sources.file_lists import refuse_list
 from kosmos.data.sources.file_names import COMPRESSED, rows_suffix, suffix_of
 from kosmos.data.sources.file_options import read_options
 from kosmos.data.sources.given import refuse_noted
@@ -24,6 +24,7 @@ from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import hold_lines, index_json
 from kosmos.data.sources.jsonl import JsonlTable, index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.misnamed import neighbour, refuse_several
 from kosmos.data.sources.not_read import NO_BYTES, is_empty
 from kosmos.data.sources.pairs import find_pairs
 from kosmos.data.sources.renamed import Renamed
@@ -35,7 +36,8 @@ from kosmos.data.sources.token_numbers import told_of_files
 from kosmos.data.unpacked import unpack_each, without_packing
 from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.names import did_you_mean as nearest_name
-from kosmos.names import listed, nearest
+from kosmos.names import listed
+from kosmos.patterns import is_pattern, matched, pattern_name
 
 if TYPE_CHECKING:
     from kosmos.data.sources.hub import HubTable
@@ -107,8 +109,8 @@ def open_parts(
     Args:
         path: name of a registered dataset; a folder with ``manifest.jsonl`` or ``metadata.csv``; a folder of media with
             texts of their names, or in class folders; a ``.jsonl``, ``.parquet``, ``.csv``, ``.tsv``, ``.tar`` or
-            ``.txt`` file or a folder of them; a ``.json`` file; a Hugging Face dataset folder, or a hub id
-            ``namespace/name`` or ``namespace/name:config``.
+            ``.txt`` file, a folder of them or a pattern of their names (``kosmos.patterns``); a ``.json`` file; a
+            Hugging Face dataset folder, or a hub id ``namespace/name`` or ``namespace/name:config``.
         registry: the installed plugins.
         modalities: those of the run; rows with media of others are left out and counted in ``left_out``.
         name: what metrics call it; None takes the last part of the path.
@@ -150,6 +152,8 @@ def open_parts(
 
 def short_name(path: str) -> str:
     """The last part of a path, without a suffix of files, as text that can be written anywhere."""
+    if is_pattern(path):
+        return pattern_name(path)
     last = (Path(path.rstrip("/")).name or path).encode("utf-8", "replace").decode()
     return re.sub(r"\.(jsonl?|ndjson|parquet|[ct]sv|tar|txt)$", "", without_packing(last))
 
@@ -203,13 +207,15 @@ def _open_path(request: Request, registry: Components) -> Parts:
     if there:
         raise DataError(f"data {request.path!r}: neither a file nor a folder; a pipe has to be written to a file first")
     refuse_noted(request.path)
+    if is_pattern(request.path):
+        return _from_pattern(request)
     if "://" in request.path:
         raise DataError(
             f"data {request.path!r}: addresses are not read; download it and name the file or folder, or give a hub id "
             "(namespace/name)"
         )
-    _refuse_several(request, registry)
-    near = _neighbour(path)
+    refuse_several(request, registry.specs("dataset"))
+    near = neighbour(path)
     beside = f" ({near})" if near else ""
     if rows_suffix(path.name) in (*folders.DATA, ".json"):
         raise DataError(f"data {request.path!r}: no such file{'; ' + near if near else ''}")
@@ -228,31 +234,6 @@ def _open_path(request: Request, registry: Components) -> Parts:
         f"data {request.path!r}: no registered dataset ({hint}), no file or folder{beside}, "
         f"and no hub id (namespace/name){registry.why_absent('dataset', request.path)}"
     )
-
-
-def _refuse_several(request: Request, registry: Components) -> None:
-    """Raises DataError where what nothing is called is a list of sources, or modalities that were taken for data."""
-    names, datasets = [name.strip() for name in request.path.split(",")], registry.specs("dataset")
-    modalities = [name for name in names if name in (*request.specs, "text")]
-    if modalities == names:
-        what, whose = ("is a modality, not a data set", "its sample set")
-        if len(names) > 1:
-            what, whose = ("these are modalities, not data sets", "their sample sets")
-        raise DataError(
-            f"data {request.path!r}: {what}; name a data set ({listed(datasets)}), a file or a folder; "
-            f"kosmos train --modalities {','.join(names)} without --data takes {whose}"
-        )
-    if len(names) > 1 and all(name in (*datasets, *modalities) or os.path.exists(name) for name in names):
-        raise DataError(f"data {request.path!r}: these are {len(names)} sources; give each a --data of its own")
-
-
-def _neighbour(path: Path) -> str:
-    """What in the same folder may have been meant; nothing where there is no such folder, or nothing like it."""
-    try:
-        name = nearest(path.name, [other.name for other in path.parent.iterdir()])
-        return f"did you mean {path.with_name(name)}?" if name else ""
-    except (OSError, ValueError):
-        return ""
 
 
 def _from_folder(path: Path, request: Request) -> Parts:
@@ -290,6 +271,18 @@ def _from_folder(path: Path, request: Request) -> Parts:
         folders.count_beside(files, found[1], () if found[0] == ".txt" else suffixes, request.left_out)
         return _from_files(path, found[1], found[0], request)
     raise DataError(f"{path}: {folders.what_lacks(files, suffixes)}")
+
+
+def _from_pattern(request: Request) -> Parts:
+    """As a folder that holds the files of a pattern, and no others."""
+    folder, names = matched(request.path)
+    if lists := _json_alone(folder, names, ()):
+        if len(lists) > 1:
+            _refuse_lists(folder, lists)
+        return _from_files(folder, lists, ".jsonl" if len(lists) > 1 else ".json", request)
+    suffix, files = folders.data_files(folder, names) or (rows_suffix(names[0]), names)
+    folders.count_beside(names, files, (), request.left_out)
+    return _from_files(folder, files, suffix, request)
 
 
 def _json_alone(path: Path, files: Sequence[str], suffixes: Collection[str]) -> list[str]:
@@ -334,6 +327,8 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
     if suffix == ".txt":
         layout = request.layout()
         layout.check(("text",))
+        if len(paths) == 1 and not request.asked:
+            refuse_list(paths[0])
         if request.asked and not request.where and paths == [Path(request.path)]:  # of a run's own the pieces are known
             return finish(index_prompts(paths[0]), layout, request)
         return finish(index_text(paths, splits, request.options.chunk_chars), layout, request)

@@ -1,0 +1,105 @@
+"""Paths that stand for several files: ``data/part-*.jsonl``, and as WebDataset has them ``shard-{000000..000299}.tar``.
+
+``*`` is any letters of a name, ``?`` is one, ``**`` is any folders, ``{a,b}`` is one of the texts and ``{08..12}`` one
+of the numbers. What exists under such a name is that file or folder, and no pattern.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from glob import glob
+from math import prod
+from pathlib import Path
+
+from kosmos.errors import DataError
+
+MOST = 1_000_000
+"""Names that braces may stand for."""
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*|\d+\.\.\d+)\}")
+_BEGIN = re.compile(rf"[*?]|{_BRACES.pattern}")
+
+
+def is_pattern(path: str) -> bool:
+    """Whether it stands for files, and is neither the name of one nor an address."""
+    return _BEGIN.search(path) is not None and "://" not in path and not os.path.lexists(path)
+
+
+def pattern_name(pattern: str) -> str:
+    """What a source of such files is called: by what their names begin with, or else by their folder."""
+    folder, rest = _parted(pattern)
+    begin = rest[: found.start()] if (found := re.search(r"[*?{]", rest)) else rest
+    return begin.rstrip(" -_.") or Path(folder).absolute().name or pattern
+
+
+def first_file(path: str | Path) -> Path:
+    """The path, or of a pattern the first of its files; of one that has none itself."""
+    try:
+        return files_of(path)[0]
+    except DataError:
+        return Path(path)
+
+
+def files_of(path: str | Path) -> list[Path]:
+    """The path, or the files of a pattern. Raises DataError as ``matched``."""
+    if not is_pattern(str(path)):
+        return [Path(path)]
+    folder, names = matched(str(path))
+    return [folder / name for name in names]
+
+
+def matched(pattern: str) -> tuple[Path, list[str]]:
+    """The folder that all files of a pattern are below, and their paths from there, sorted.
+
+    Raises:
+        DataError: there are none, or one that braces name is not there.
+    """
+    folder, rest = _parted(pattern)
+    found: set[str] = set()
+    absent: list[str] = []
+    for name in _expanded(rest, pattern):
+        if not re.search("[*?]", name):
+            (found.add if (Path(folder) / name).is_file() else absent.append)(name)
+            continue
+        names = glob(name.replace("[", "[[]"), root_dir=folder, recursive=True)
+        found.update(name for name in names if (Path(folder) / name).is_file())
+    if absent:
+        count = f" ({len(absent):,} of the {len(absent) + len(found):,} that it stands for)" if found else ""
+        raise DataError(f"data {pattern!r}: no such file {Path(folder) / min(absent)}{count}")
+    if not found:
+        where = f"there is no folder {folder}" if not os.path.isdir(folder) else f"no file in {folder} is called so"
+        raise DataError(f"data {pattern!r}: no such file: {where}")
+    return Path(folder), sorted(found)
+
+
+def _parted(pattern: str) -> tuple[str, str]:
+    """The folder in front of the first part that stands for several names, and what is behind it."""
+    found = _BEGIN.search(pattern)
+    assert found is not None
+    begin = pattern.rfind("/", 0, found.start()) + 1
+    return pattern[:begin] or ".", pattern[begin:]
+
+
+def _expanded(rest: str, pattern: str) -> Iterator[str]:
+    """Names that braces stand for; numbers have as many digits as the longer of two with a zero in front."""
+    if prod(len(_choices(body)) for body in _BRACES.findall(rest)) > MOST:
+        raise DataError(f"data {pattern!r}: stands for more than {MOST:,} names; name the folder")
+    if (found := _BRACES.search(rest)) is None:
+        yield rest
+        return
+    for choice in _choices(found[1]):
+        number = choice if isinstance(choice, str) else f"{choice:0{_digits(found[1])}}"
+        yield from _expanded(f"{rest[: found.start()]}{number}{rest[found.end() :]}", pattern)
+
+
+def _choices(body: str) -> range | list[str]:
+    if "," in body:
+        return body.split(",")
+    first, last = sorted(map(int, body.split("..")))
+    return range(first, last + 1)
+
+
+def _digits(body: str) -> int:
+    ends = body.split("..")
+    return max(map(len, ends)) if any(end.startswith("0") and end != "0" for end in ends) else 0

@@ -1,0 +1,138 @@
+"""Paths that stand for several files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from kosmos import load_run, make_run, resume_run, train_model
+from kosmos.config import RunConfig
+from kosmos.data.document import Source
+from kosmos.data.fingerprint import fingerprint_of
+from kosmos.errors import DataError
+from kosmos.patterns import files_of, is_pattern, matched, pattern_name
+from kosmos.plugins import load_core
+from kosmos.run_sources import open_both, open_named, overlap
+from support.runs import small_run
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("d", "d/more"):
+        Path(folder).mkdir()
+        for number in range(8, 12):
+            name = f"{folder}/part-{number:03}.jsonl"
+            Path(name).write_text("".join(f'{{"text": "{name} {row}"}}\n' for row in range(10)))
+    Path("d/[x].jsonl").write_text('{"text": "in brackets"}\n')
+    return tmp_path
+
+
+def run_of(*sources: object, **data: object) -> RunConfig:
+    return make_run({"modalities": [], "data": {"sources": list(sources), **data}})
+
+
+def opened(*sources: object, **data: object) -> tuple[Source, Source]:
+    (trained,), (held_out,) = open_both(run_of(*sources, **data), load_core())
+    return trained, held_out
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "found"),
+    [
+        ("d/part-*.jsonl", "part", ["part-008.jsonl", "part-009.jsonl", "part-010.jsonl", "part-011.jsonl"]),
+        ("d/part-0{08..10}.jsonl", "part-0", ["part-008.jsonl", "part-009.jsonl", "part-010.jsonl"]),
+        ("d/part-{008..010}.jsonl", "part", ["part-008.jsonl", "part-009.jsonl", "part-010.jsonl"]),
+        ("d/part-0{11,08}.jsonl", "part-0", ["part-008.jsonl", "part-011.jsonl"]),
+        ("d/part-0{0{8,9},10}.jsonl", "part-0", ["part-008.jsonl", "part-009.jsonl", "part-010.jsonl"]),
+        ("d/{,more/}part-0?8.jsonl", "d", ["more/part-008.jsonl", "part-008.jsonl"]),
+        ("d/**/part-0{08,11}.jsonl", "d", ["more/part-008.jsonl", "more/part-011.jsonl", "part-008.jsonl",
+         "part-011.jsonl"]),
+        ("d/[x]*", "[x]", ["[x].jsonl"]),
+    ],
+)  # fmt: skip
+def test_a_pattern_is_sorted_files_below_one_folder(pattern: str, name: str, found: list[str]) -> None:
+    assert is_pattern(pattern)
+    assert matched(pattern) == (Path("d"), found)
+    assert pattern_name(pattern) == name
+
+
+def test_what_exists_or_is_an_address_is_no_pattern() -> None:
+    Path("what?.jsonl").touch()
+    no_patterns = [
+        "what?.jsonl",
+        "https://kosmos.example/a-{00..11}.tar",
+        "d/[x].jsonl",
+        "photos [2024]",
+        "a/b:c",
+        "{}",
+    ]
+    assert not any(map(is_pattern, no_patterns))
+    assert files_of("what?.jsonl") == [Path("what?.jsonl")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "cause"),
+    [
+        ("d/x*.jsonl", r"no such file: no file in d/ is called so"),
+        ("e/*.jsonl", r"no such file: there is no folder e/"),
+        ("d/*re", r"no such file: no file in d/ is called so"),  # but a folder
+        ("d/part-{008..013}.jsonl", r"no such file d/part-012.jsonl \(2 of the 6 that it stands for\)"),
+        ("d/part-{0..9999999}.jsonl", r"stands for more than 1,000,000 names; name the folder"),
+    ],
+)
+def test_a_pattern_without_all_of_its_files_is_refused(pattern: str, cause: str) -> None:
+    with pytest.raises(DataError, match=cause):
+        opened(pattern)
+
+
+def test_a_pattern_is_read_as_a_folder_of_its_files() -> None:
+    for number, split in enumerate(("train", "test", "train", "train")):
+        Path(f"d/more/part-{number + 8:03}.jsonl").rename(f"d/more/{split}-{number}.jsonl")
+    by_pattern, by_folder = opened("d/more/t*.jsonl"), opened("d/more")
+    for one, other in zip(by_pattern, by_folder, strict=True):
+        assert [one.origin(n) for n in range(len(one))] == [other.origin(n) for n in range(len(other))]
+        assert fingerprint_of(one) == fingerprint_of(other)
+    trained, held_out = by_pattern
+    assert (len(trained), {held_out.origin(n).partition(":")[0] for n in range(10)}) == (30, {"d/more/test-1.jsonl"})
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl.gz", "csv", "txt"])
+def test_files_of_all_kinds_are_named_by_a_pattern(files: Path, monkeypatch, suffix: str) -> None:
+    monkeypatch.setenv("KOSMOS_CACHE", str(files / "cache"))
+    for number in range(2):
+        texts = [f"{number} {row}" for row in range(5)]
+        lines = [json.dumps({"text": text}) for text in texts] if "json" in suffix else texts
+        content = "\n".join(["text", *lines] if suffix == "csv" else lines).encode()
+        Path(f"k-{number}.{suffix}").write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    found = opened(f"k-?.{suffix}", held_out=0.5)
+    assert {source.name for source in found} == {"k"}
+    names = {source.origin(row).partition(":")[0] for source in found for row in range(len(source))}
+    assert names == {f"k-0.{suffix}", f"k-1.{suffix}"}
+
+
+def test_files_that_a_pattern_and_another_source_share_are_known() -> None:
+    assert overlap(Path("d/part-*.jsonl"), Path("d"))
+    assert overlap(Path("d/more"), Path("d/*/part-008.jsonl"))
+    assert overlap(Path("d/part-0{08,09}.jsonl"), Path("d/part-*9.jsonl"))
+    assert not overlap(Path("d/part-0{08,09}.jsonl"), Path("d/part-01?.jsonl"))
+    assert not overlap(Path("d/x-*.jsonl"), Path("d"))
+
+
+def test_a_run_of_a_pattern_goes_on_from_elsewhere_and_is_scored(files: Path, monkeypatch) -> None:
+    over = {"modalities": [], "data": {"sources": ["d/part-*.jsonl"]}, "evaluate": {"max_documents": 2}}
+    train_model(small_run(Path("run"), train={"steps": 1}, **over))
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir(files / "elsewhere")
+    assert resume_run(files / "run", overrides={"train": {"steps": 2}}).step == 2
+    run = load_run(files / "run", device="cpu")
+    for path in (str(files / "d" / "part-*.jsonl"), "part"):
+        (source,) = open_named(run.composition.config, run.composition.registry, [path])
+        assert len(source) == 2
+    said: list[str] = []
+    (source,) = open_named(run.composition.config, run.composition.registry, ["../d/*8.jsonl"], said.append)
+    assert len(source) == 10
+    assert "shares files with the run's source" in said[0]
