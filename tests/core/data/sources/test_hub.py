@@ -13,8 +13,10 @@ import pytest
 
 from kosmos.data.document import Media, Text
 from kosmos.data.sources import texts_of
-from kosmos.data.sources.hub import open_hub
+from kosmos.data.sources.hub import HubTable, join_splits, open_hub
 from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.media import NO_FILES
+from kosmos.data.sources.template import parse_template
 from kosmos.errors import DataError, SampleError
 
 datasets = pytest.importorskip("datasets")
@@ -91,8 +93,23 @@ def test_dataset_of_one_split_holds_out_a_share(open_, pictures, tmp_path):
 
 def test_unknown_split_beside_others_is_one_error(open_, pictures, tmp_path):
     datasets.DatasetDict(train=pictures, restval=pictures).save_to_disk(tmp_path / "set")
-    with pytest.raises(DataError, match="unknown split restval beside train; expected names that begin with train"):
-        open_(tmp_path / "set", template="{n}")
+    folder = tmp_path / "set"
+    with pytest.raises(
+        DataError,
+        match=r"unknown split restval beside train; expected names that begin with train, .*; name those that are meant "
+        rf"as sources of their own, in data\.sources or evaluate\.sources \({folder}/train\)$",
+    ):
+        open_(folder, template="{n}")
+    assert len(open_(folder / "train", template="{n}", held_out=0)) == len(pictures)
+
+
+def test_a_split_of_the_hub_is_to_be_saved_where_another_is_unknown(pictures):
+    parts = [(name, HubTable(pictures, f"org/set/{name}", NO_FILES)) for name in ("more", "test")]
+    for name, asked in (("org/set", "'org/set'"), ("org/set:en", "'org/set', 'en'")):
+        with pytest.raises(
+            DataError, match=rf"unknown split more beside test; .*load_dataset\({asked}, split='test'\)"
+        ):
+            join_splits(parts, name, parse_template("{n}", (), {}))
 
 
 def test_a_split_of_class_labels_is_read_by_its_names(open_, tmp_path):

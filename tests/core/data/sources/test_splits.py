@@ -217,8 +217,24 @@ def test_split_of_train_alone_is_no_split(open_, rows):
 
 
 def test_rows_that_say_nothing_beside_others_are_trained_on(open_, rows):
-    train, held_out = both(open_, rows({"text": "a"}, {"text": "b", "split": "test"}, {"text": "c", "split": None}))
-    assert (train, held_out) == ({"a", "c"}, {"b"})
+    nothing = [{"text": text, "split": said} for text, said in (("c", None), ("d", ""), ("e", " "))]
+    train, held_out = both(open_, rows({"text": "a"}, {"text": "b", "split": "test"}, *nothing))
+    assert (train, held_out) == ({"a", "c", "d", "e"}, {"b"})
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [(["x", "x"], r"'x' \(2 rows have it\)"), (["x", "", "y"], r"'x' \(2 rows have such a one: x, y\)")],
+)
+def test_rows_of_unknown_splits_are_counted_and_can_be_held_out_by_them(open_, rows, said, told):
+    path = rows(*({"text": "a", "split": split} for split in ("train", *said)))
+    with pytest.raises(
+        DataError, match=rf"^{path}:2: unknown split {told}; .*\(held_out: {{split: x}}\), and all others"
+    ):
+        open_(path)
+    run = make_run({"modalities": [], "data": {"sources": [{"path": str(path), "held_out": {"split": "x"}}]}})
+    (held_out,) = open_sources(run, load_core(), "held_out")
+    assert len(held_out) == said.count("x")
 
 
 @pytest.mark.parametrize("split", ["trian", 4, ["test"]])

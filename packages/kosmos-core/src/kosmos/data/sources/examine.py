@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,13 @@ from kosmos.data.sources.source import Table
 from kosmos.data.sources.splits import GROUP, Split, group_hash, hash_of_place, held_out_rows, row_hash, split_of
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import DataError, SampleError
+from kosmos.names import listed
 
 _UNSAID, _TRAIN, HELD_OUT = 0, 1, 2
 """Of ``Facts.splits``."""
 _PARTS = {"train": _TRAIN, "held_out": HELD_OUT}
+MOST_NAMED = 6
+"""Unknown names of splits that an error names."""
 
 
 class UnnamedFiles(Protocol):
@@ -76,7 +79,7 @@ class Examiner:
         held: set[str] = set()
         beside: set[str] = set()
         wishes: dict[str, set[str]] = {}
-        readable, first_error, columns = 0, "", _ColumnsCheck(self.check)
+        readable, first_error, columns, unknown = 0, "", _ColumnsCheck(self.check), _UnknownSplits()
         for index, row in enumerate(table.scan(self.layout)):
             hashes[index] = self._hash(row, index)
             try:
@@ -95,7 +98,8 @@ class Examiner:
                     wishes.setdefault(modality, set()).add(key)
                 columns.look(row, table, index)
             readable += 1
-            splits[index] = self._split(row, table, index, usable=bool(usable[index]))
+            splits[index] = self._split(row, table, index, unknown, usable=bool(usable[index]))
+        unknown.finish(self.split_column)
         columns.finish()
         if self.choosing is not None and readable:
             self.choosing.finish()
@@ -123,21 +127,45 @@ class Examiner:
         identity = row.get(self.id_column)
         return row_hash(f"id {identity}") if isinstance(identity, str | int) else hash_of_place(index)
 
-    def _split(self, row: Row, table: Table, index: int, *, usable: bool) -> int:
+    def _split(self, row: Row, table: Table, index: int, unknown: _UnknownSplits, *, usable: bool) -> int:
         said = row.get(self.split_column)
         if self.choosing is not None:
             own = None if self.choosing.column == self.split_column else split_of(said)
             return _PARTS[self.choosing.split(row, table.origin(index), own, usable=usable)]
-        if said is None:
+        if said is None or (isinstance(said, str) and not said.strip()):
             return _UNSAID
-        part = split_of(said)
-        if part is None:
-            raise DataError(
-                f"{table.origin(index)}: unknown split {said!r:.60}; expected train, or test, validation, val, dev, "
-                "eval or held_out; to hold out rows by other values, name the column in the source's held_out alone "
-                f"({{{self.split_column}: {said!s:.40}}})"
-            )
+        if (part := split_of(said)) is None:
+            unknown.add(said, table, index)
+            return _UNSAID
         return _PARTS[part]
+
+
+class _UnknownSplits:
+    """Rows whose split has a name that says neither train nor held out."""
+
+    def __init__(self) -> None:
+        self._first: tuple[str, Any] | None = None
+        self._rows = 0
+        self._values: dict[str, None] = {}
+
+    def add(self, said: Any, table: Table, index: int) -> None:
+        self._rows += 1
+        self._first = self._first or (table.origin(index), said)
+        if len(self._values) < MOST_NAMED:
+            self._values[f"{said!s:.40}"] = None
+
+    def finish(self, column: str) -> None:
+        """Raises DataError where there are some."""
+        if self._first is None:
+            return
+        (origin, said), values = self._first, [*self._values]
+        rows = "1 row has" if self._rows == 1 else f"{self._rows:,} rows have"
+        such = f"such a one: {listed(values)}" if len(values) > 1 else "it"
+        raise DataError(
+            f"{origin}: unknown split {said!r:.60} ({rows} {such}); expected train, or test, validation, val, dev, "
+            "eval or held_out, or nothing; to hold out rows by other values, name these alone in "
+            f"the source's held_out (held_out: {{{column}: {values[0]}}}), and all others are trained on"
+        )
 
 
 class _ColumnsCheck:

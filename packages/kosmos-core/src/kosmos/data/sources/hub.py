@@ -158,9 +158,23 @@ def join_splits(parts: list[tuple[str, HubTable]], name: str, layout: Layout) ->
         return parts[0][1]
     splits = [split_of(part) for part, _ in parts]
     if None in splits:
-        unknown = [part for part, _ in parts if split_of(part) is None]
+        unknown = [part for part, split in zip(parts, splits, strict=True) if split is None]
+        known = [part for part, split in zip(parts, splits, strict=True) if split is not None]
+        beside = f" beside {', '.join(part for part, _ in known)}" if known else ""
         raise DataError(
-            f"{name}: unknown split {', '.join(unknown)} beside {', '.join(p for p, _ in parts if p not in unknown)}; "
-            "expected names that begin with train, or with test, validation, val, dev, eval or held_out"
+            f"{name}: unknown split {', '.join(part for part, _ in unknown)}{beside}; expected names that begin with "
+            f"train, or with test, validation, val, dev, eval or held_out; {_alone(name, *(known or unknown)[0])}"
         )
     return JoinedTable([table for _, table in parts], splits)
+
+
+def _alone(name: str, part: str, table: HubTable) -> str:
+    """How to name a split of several alone."""
+    if table.folder != NO_FILES:
+        return f"name those that are meant as sources of their own, in data.sources or evaluate.sources ({name}/{part})"
+    identity, _, config = name.partition(":")
+    asked = f"{identity!r}, {config!r}" if config else f"{identity!r}"
+    return (
+        f"save one that is meant alone, datasets.load_dataset({asked}, split={part!r}).save_to_disk('FOLDER'), and "
+        "name that folder"
+    )
