@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from kosmos import make_run, open_sources
 from kosmos.data.feeder import open_feeder
-from kosmos.errors import DataError
+from kosmos.data.open_files import CHANGED
+from kosmos.data.quarantine import Incident, UselessData
+from kosmos.plugins import load_core
 from support.faulty import Numbered
 from support.feeds import feed_of
 
@@ -26,11 +29,42 @@ def test_a_bad_source_of_great_weight_leaves_the_others_their_share():
         assert all(row.arrays.documents for step in rows for row in step)
 
 
-def test_data_that_are_useless_end_the_run_after_a_bounded_number_of_samples():
+@pytest.mark.parametrize("workers", [0, 1])
+def test_data_that_are_useless_end_the_run_after_a_bounded_number_of_samples(workers):
     feed = feed_of(Numbered(10**5, BadEverywhere()), lanes=1)
     said = r"no sample .* \(2000 were tried in turn\); the last: .*Numbered.document raised"
-    with closing(open_feeder(feed, [0], workers=0)) as feeder, pytest.raises(DataError, match=said):
+    with closing(open_feeder(feed, [0], workers=workers)) as feeder, pytest.raises(UselessData, match=said) as raised:
         feeder.next_step()
+    assert len({incident.origin for incident in raised.value.incidents}) == 2000
+
+
+def test_what_was_bad_of_the_rows_of_other_lanes_is_told_too():
+    feed = feed_of(Numbered(40, {("read", row): "ValueError" for row in range(20)}), lanes=2)
+    with closing(open_feeder(feed, [0, 1], workers=0)) as feeder:
+        feeder.lanes[1].feed = feed_of(Numbered(40, BadEverywhere()), lanes=2)
+        with pytest.raises(UselessData) as raised:
+            feeder.next_step()
+    of_first = {incident.origin for incident in feeder.step[0].incidents}
+    assert of_first
+    assert of_first < {incident.origin for incident in raised.value.incidents}
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.txt"])
+def test_of_a_file_that_became_shorter_it_is_said_that_it_was_changed(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("\n".join(f'{{"text": "line {number:04}"}}' for number in range(400)))
+    (source,) = open_sources(make_run({"modalities": [], "data": {"sources": [str(path)]}}), load_core(), "train")
+    path.write_text("\n\n\n")
+    said = r"the last: .*: no row is here any more: the file was changed"
+    feeder = open_feeder(feed_of(source, lanes=1), [0], workers=0)
+    with closing(feeder), pytest.raises(UselessData, match=said) as raised:
+        feeder.next_step()
+    assert any(CHANGED in incident.cause for incident in raised.value.incidents)
+
+
+def test_that_a_file_was_changed_is_said_rather_than_what_is_read_there_now():
+    bad = [Incident(f"a.jsonl:{n}", "a", "sample", CHANGED if n == 2 else "not JSON") for n in range(5)]
+    assert str(UselessData.of("nothing", bad)) == f"nothing; the last: a.jsonl:2: {CHANGED}"
 
 
 class BadEverywhere(dict):

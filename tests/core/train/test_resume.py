@@ -78,6 +78,9 @@ def test_steps_before_the_data_fail_are_not_lost(tmp_path, every, said):
         train_model(small_run(output, **over), registry=registry, reporter=Pulls())
     taken = losses(output)
     assert 13 <= load_newest(output / "checkpoints").state["step"] == len(taken) < 30
+    noted = rows_of(output / "quarantine.jsonl")
+    assert len(noted) == len({row["origin"] for row in noted}) > 5
+    assert noted[-1]["step"] == len(taken) + 1
     rows.write_text("".join(lines))
     resume_run(output, registry=registry)
     assert losses(output)[: len(taken)] == taken

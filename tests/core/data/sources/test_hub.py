@@ -96,8 +96,8 @@ def test_unknown_split_beside_others_is_one_error(open_, pictures, tmp_path):
     folder = tmp_path / "set"
     with pytest.raises(
         DataError,
-        match=r"unknown split restval beside train; expected names that begin with train, .*; name those that are meant "
-        rf"as sources of their own, in data\.sources or evaluate\.sources \({folder}/train\)$",
+        match=r"unknown split restval beside train; expected names that begin with train, .*; name those that are "
+        rf"meant as sources of their own, in data\.sources or evaluate\.sources \({folder}/train\)$",
     ):
         open_(folder, template="{n}")
     assert len(open_(folder / "train", template="{n}", held_out=0)) == len(pictures)

@@ -13,7 +13,7 @@ outside, such as by the kernel for want of memory, the same rows are made again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from time import perf_counter
@@ -21,8 +21,8 @@ from typing import Any, Protocol
 
 from kosmos.data.lane import PLAN, Empty, Feed, Lane, Row, Touch
 from kosmos.data.orders import Place, Share, SharedFeed
+from kosmos.data.quarantine import Incident, UselessData
 from kosmos.data.supervisor import HANG_S, Died, StopWaiting, Supervisor, sample_hang_s
-from kosmos.errors import DataError
 
 __all__ = ["Feeder", "StopWaiting", "open_feeder", "sample_hang_s"]
 
@@ -131,15 +131,26 @@ class _Steps(ABC):
 
     def next_step(self, should_stop: Callable[[], bool] = _never) -> list[Row]:
         begin = perf_counter()
-        for lane in self.states:
-            if lane not in self.step:
-                self.step[lane] = self._row(lane, should_stop)
+        try:
+            for lane in self.states:
+                if lane not in self.step:
+                    self.step[lane] = self._row(lane, should_stop)
+        except UselessData as error:
+            error.incidents = tuple(dict.fromkeys([*self._untold(), *error.incidents]))
+            raise
         rows = [row for row in self.step.values() if row is not None]
         self.states.update({row.lane: row.state for row in rows})
         self.torn = self.torn or next((d.origin for row in rows for d in row.arrays.documents if d.is_torn), "")
         self.step = {}
         self.waited_s = perf_counter() - begin
         return rows
+
+    def _untold(self) -> Iterator[Incident]:
+        """What was bad of a step under way, whose rows nobody is given."""
+        for row in self.step.values():
+            yield from row.incidents if row is not None else ()
+        for turns in self._empty.values():
+            yield from (incident for turn in turns for incident in turn.incidents)
 
     def _row(self, lane: int, should_stop: Callable[[], bool]) -> Row | None:
         """The lane's next row, which tells of the empty turns before it; None at its end."""
@@ -153,10 +164,8 @@ class _Steps(ABC):
                 return found
             before.append(found)
             if len(before) >= MAX_EMPTY_ROWS and self.feed.mixture.once is None:  # else it comes to its end by itself
-                last = found.incidents[-1]
-                raise DataError(
-                    f"{MAX_EMPTY_ROWS} rows in turn hold no usable sample; the last: {last.origin}: {last.cause}"
-                )
+                bad = [incident for empty in before for incident in empty.incidents]
+                raise UselessData.of(f"{MAX_EMPTY_ROWS} rows in turn hold no usable sample", bad)
         return None
 
     @abstractmethod

@@ -32,7 +32,7 @@ from kosmos.data.long_texts import LongTexts
 from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.pack import choose
 from kosmos.data.plan import DocumentPlan, Planner
-from kosmos.data.quarantine import Incident
+from kosmos.data.quarantine import Incident, UselessData
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.which_medium import naming
 from kosmos.errors import DataError, SampleError
@@ -122,7 +122,7 @@ class Lane:
         """Fill one row; None at the end of a mixture that is read once.
 
         Raises:
-            DataError: sample after sample is unusable.
+            UselessData: sample after sample is unusable.
         """
         return self._row(self.room, self._decode)
 
@@ -176,10 +176,6 @@ class Lane:
         self.incidents, self.drawn = [], 0
         return told
 
-    def _last_incident(self) -> str:
-        last = self.incidents[-1]
-        return f"the last: {last.origin}: {last.cause}"
-
     def _fill(self) -> None:
         fruitless, tokens = 0, sum(len(plan) for _, plan in self.pending)
         self._held = sum(plan.held for _, plan in self.pending)
@@ -194,9 +190,8 @@ class Lane:
             tokens += sum(len(plan) for _, plan in taken)
             fruitless = 0 if taken else fruitless + 1
             if fruitless >= self._patience:
-                raise DataError(
-                    f"no sample of the sources can be used ({fruitless} were tried in turn); {self._last_incident()}"
-                )
+                what = f"no sample of the sources can be used ({fruitless} were tried in turn)"
+                raise UselessData.of(what, self.incidents)
 
     def _take(self, source: int) -> list[tuple[Draw, DocumentPlan]]:
         """The next document of a source, or of a long text the next piece; nothing where it cannot be used."""

@@ -11,6 +11,11 @@ from kosmos.data.unpacked import unpacked
 
 MOST_OPEN = 32
 """Files that a process keeps open, those read last."""
+CHANGED = (
+    "no row is here any more: the file was changed after its rows were found; leave data as they are while they are "
+    "read, and write others under another name"
+)
+"""Of a row that is where it was no more."""
 MOST_AT_ONCE = 1 << 30
 """Bytes of one read: macOS refuses more than 2 GiB, and Linux reads no more."""
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kosmos.errors import QuarantineFull
+from kosmos.data.open_files import CHANGED
+from kosmos.errors import DataError, QuarantineFull
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,22 @@ class Incident:
     code: str
     """Code of the error's kind."""
     cause: str
+
+
+class UselessData(DataError):
+    """Sample after sample cannot be used."""
+
+    incidents: tuple[Incident, ...] = ()
+    """Those samples, which no row tells of."""
+
+    @classmethod
+    def of(cls, what: str, incidents: Sequence[Incident]) -> UselessData:
+        """The error of some samples, of which it names the last one, but rather one whose file was changed: what is
+        read in the place of rows is broken in many ways."""
+        last = next((found for found in reversed(incidents) if CHANGED in found.cause), incidents[-1])
+        error = cls(f"{what}; the last: {last.origin}: {last.cause}")
+        error.incidents = tuple(incidents)
+        return error
 
 
 class Budget:

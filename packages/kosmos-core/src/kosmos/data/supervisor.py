@@ -173,8 +173,11 @@ class Supervisor:
                 return item
             number, taken = item
             if not isinstance(number, int):
-                text, trace = taken
-                raise number(text) from (WorkerTraceback(trace) if trace else None)
+                text, trace, incidents = taken
+                failure = number(text)
+                if incidents:
+                    failure.incidents = incidents
+                raise failure from (WorkerTraceback(trace) if trace else None)
             self.ready[number].append(Taken(*taken))
         self.deaths = 0
         self.taken += 1

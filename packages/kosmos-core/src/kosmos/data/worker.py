@@ -90,7 +90,8 @@ def _serve(feed: Any, given: dict[int, tuple[Share, Place]], rows: RowSender, ma
 
 
 def _report(rows: Connection, error: BaseException) -> None:
-    """Send an error in place of a row: its kind and text, in the form of ``RowSender``, which may be what failed."""
+    """Send an error in place of a row: its kind, text and bad samples, in the form of ``RowSender``, which may
+    be what failed."""
     from kosmos.errors import DataError, KosmosError, cause
 
     kind: type[BaseException]
@@ -102,7 +103,8 @@ def _report(rows: Connection, error: BaseException) -> None:
     else:
         kind, text = DataError, f"a data worker failed: {cause(error)[:300]}{_place(error)}"
         trace = "".join(traceback.format_exception(error))
-    rows.send((pickle.dumps((kind, (text, trace))), None, []))
+    incidents = getattr(error, "incidents", ())
+    rows.send((pickle.dumps((kind, (text, trace, incidents))), None, []))
 
 
 def _place(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
@@ -11,6 +11,8 @@ from kosmos.config import RunConfig
 from kosmos.config_weights import InitConfig
 from kosmos.data.document import Source
 from kosmos.data.feeder import Feeder, open_feeder, sample_hang_s
+from kosmos.data.quarantine import UselessData, incident_row
+from kosmos.errors import KosmosError
 from kosmos.names import listed
 from kosmos.plugins import Registry
 from kosmos.train.gone import check_checkpoints
@@ -61,9 +63,21 @@ def start_trainer(
         device=opened.device, dtype=opened.dtype, parallel=opened.parallel, order=order,
         report=report, at=at or watch.at, draw=loaded is None,
     )  # fmt: skip
+    stack.push(_noting_useless(trainer, folder))
     if trainer.release is not None:  # parameters and the optimizer would hold each other for good
         stack.callback(trainer.release.remove)
     return trainer
+
+
+def _noting_useless(trainer: Trainer, folder: RunFolder) -> Callable[..., None]:
+    """What writes the bad samples of which a run ends to its ledger: no row came that would tell of them."""
+
+    def note(kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UselessData) and trainer.parallel.is_main:
+            with suppress(KosmosError):  # the samples are what is to be said
+                folder.note_bad([incident_row(incident, trainer.step + 1) for incident in error.incidents])
+
+    return note
 
 
 def _open_feeder(opened: Opened, watch: Watch, loaded: Loaded | None) -> Feeder:

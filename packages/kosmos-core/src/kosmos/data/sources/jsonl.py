@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.open_files import forget, open_rows, read_bytes
+from kosmos.data.open_files import CHANGED, forget, open_rows, read_bytes
 from kosmos.data.sources.columns import Row, kind_of
 from kosmos.data.sources.encoding import not_utf8, refuse_wide
 from kosmos.data.sources.layout import Layout
@@ -22,12 +22,6 @@ from kosmos.errors import DataError, SampleError
 
 MAX_ROW_BYTES = 64 << 20
 """Most bytes of one line; base64 media in a chat are part of it."""
-
-CHANGED = (
-    "no row is here any more: the file was changed after its rows were found; leave data as they are while they are "
-    "read, and write others under another name"
-)
-"""Of a row that is no line any more."""
 
 _BOM = b"\xef\xbb\xbf"
 BLANK = b" \t\r\n" + _BOM

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.open_files import forget, open_rows, read_bytes
+from kosmos.data.open_files import CHANGED, forget, open_rows, read_bytes
 from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import HEAD_BYTES, not_utf8, refuse_wide_text
 from kosmos.data.sources.layout import Layout
@@ -70,6 +70,8 @@ class TextTable:
         begin, end, path = int(self.begin[index]), int(self.end[index]), self.files[self.file[index]]
         try:
             data = read_bytes(path, begin, end)
+            if len(data) < end - begin:
+                raise SampleError(CHANGED)
             try:
                 text = data.decode("utf-8")
             except UnicodeDecodeError as error:
