@@ -11,6 +11,7 @@ from kosmos.checkpoint.staging import Staging
 from kosmos.train import backward
 from kosmos.train.passes import joined
 from kosmos.train.run import resume_run, train_model
+from support.pairs import pairs_of
 from support.runs import rows_of
 
 pytestmark = [
@@ -40,6 +41,7 @@ def losses(output):
     return [row["loss"] for row in rows_of(output / "metrics.jsonl")]
 
 
+WITH_BF16 = {"device": "cuda", "precision": "bf16"}
 UPDATES = {"lora": {"rank": 8, "whole": ["head", "embedding"]}}
 LAYERS_OF_OTHERS = {
     "streams": {
@@ -104,6 +106,20 @@ def test_a_run_that_goes_on_takes_the_same_steps(tmp_path, way):
         (tmp_path / "cut" / "checkpoints" / f"step-0000000{step}").rename(tmp_path / f"gone-{step}")
     resume_run(tmp_path / "cut")
     assert losses(tmp_path / "cut") == pytest.approx(losses(tmp_path / "whole"), rel=2e-2)
+
+
+@pytest.mark.parametrize("objective", ["dpo", "orpo"])
+@pytest.mark.parametrize("over", [{}, {"backbone": {"lora": {"rank": 4}}}], ids=["whole", "lora"])
+def test_preferences_are_learned_as_on_a_cpu(tmp_path, objective, over):
+    alone = {"backbone": BASE["backbone"], "data": {"tokens_per_pack": 256, "lanes": 2, "workers": 0}, "trackers": []}
+    exact = {"steps": 6, "warmup_steps": 0, "precision": "fp32", "optimizer": "adamw", "objective": objective}
+    for name, there in (("cpu", {"device": "cpu"}), ("gpu", {"device": "cuda"}), ("bf16", WITH_BF16)):
+        settings = make_run(alone, over, {"train": {**exact, **there}, "output": str(tmp_path / name)})
+        train_model(settings, sources=[pairs_of("pairs", 60)])
+    assert losses(tmp_path / "gpu") == pytest.approx(losses(tmp_path / "cpu"), rel=2e-3)
+    assert losses(tmp_path / "bf16") == pytest.approx(losses(tmp_path / "cpu"), rel=0.05)
+    first = rows_of(tmp_path / "bf16" / "metrics.jsonl")[0]
+    assert objective == "orpo" or first["loss"] == pytest.approx(0.6931, abs=2e-3)  # of a model and itself
 
 
 def test_rows_that_are_computed_as_one_have_the_losses_of_each(tmp_path, monkeypatch):
