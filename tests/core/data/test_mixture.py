@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kosmos.data.document import Blocks
 from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.shuffle import in_blocks
+from kosmos.data.spread import spread
 from kosmos.errors import DataError
 from support.ticks import TicksSource
 
@@ -198,7 +199,9 @@ def test_a_source_of_little_weight_waits_for_its_turn():
 
 
 def test_documents_that_are_read_once_are_spread_over_the_source():
-    mixture = Mixture((TicksSource("train", 100),), (1.0,), True, 0, once=7)
+    mixture = Mixture.read_once([TicksSource("train", 100)], 7)
+    assert [mixture.row(0, draw) for draw in range(7)] == spread(100, 7).tolist()
+    mixture = Mixture.read_once([TicksSource("train", 100)], 7, even=True)
     assert [mixture.row(0, draw) for draw in range(7)] == [0, 14, 28, 42, 57, 71, 85]
 
 

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from kosmos import ConfigError
 from kosmos.checkpoint.folder import digest
 from kosmos.lock import LockedPlugin, PluginLock
 from kosmos.train.progress import Reporter
@@ -130,3 +131,17 @@ def test_scores_between_steps_are_said_once(tmp_path):
     again = Said()
     resume_run(tmp_path / "run", registry=registry, reporter=again)
     assert not [line for line in again.lines if line.startswith("step 4  held out")]
+
+
+def test_a_run_begun_when_every_nth_document_was_scored_goes_on_so(tmp_path):
+    registry, run, scored = ticks_registry(), tmp_path / "run", {"evaluate": {"max_documents": 5, "spread": "even"}}
+    whole = train_model(small_run(run, **scored), registry=registry)
+    drawn = train_model(small_run(tmp_path / "drawn", evaluate={"max_documents": 5}), registry=registry)
+    assert whole.before != drawn.before
+    file = run / "run.yaml"
+    assert "\n  spread: even\n" in file.read_text()
+    file.write_text(file.read_text().replace("\n  spread: even\n", "\n"))  # as earlier versions wrote it
+    (run / "held_out.jsonl").write_text(json.dumps(rows_of(run / "held_out.jsonl")[0]) + "\n")
+    assert resume_run(run, registry=registry).after == whole.after
+    with pytest.raises(ConfigError, match=r"evaluate\.spread: the run in \S+ keeps even, since .*; leave it out"):
+        resume_run(run, {"evaluate": {"spread": "drawn"}}, registry=registry)

@@ -391,5 +391,5 @@ def make_feed(composition: Composition, sources: Sequence[Source]) -> Feed:
 
 def make_scoring_feed(composition: Composition, sources: Sequence[Source], *, lanes: int, max_documents: int) -> Feed:
     """A feed of each source once, at most ``max_documents`` of each."""
-    mixture = Mixture(tuple(sources), tuple(1.0 for _ in sources), True, 0, once=max_documents, num_lanes=lanes)
+    mixture = Mixture.read_once(sources, max_documents, even=composition.config.evaluate.is_even, num_lanes=lanes)
     return Feed(mixture, composition.planner, composition.config.data.look_ahead, composition.streams)

@@ -16,6 +16,7 @@ from kosmos.config_checkpoint import CheckpointConfig
 from kosmos.config_held_out import HeldOutConfig
 from kosmos.config_length import LengthConfig
 from kosmos.config_profile import ProfileConfig
+from kosmos.config_scored import ScoredConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
 from kosmos.config_written import WrittenConfig
@@ -280,7 +281,7 @@ class ParallelConfig(Strict):
         return self.tensor * self.sequence
 
 
-class EvaluateConfig(Strict):
+class EvaluateConfig(ScoredConfig):
     """Held-out scores during training."""
 
     every_steps: int | None = Field(default=None, ge=1)
@@ -293,8 +294,6 @@ class EvaluateConfig(Strict):
     """By what scorings are compared, for ``patience``, ``checkpoint.keep_best`` and ``--step best``: ``NAME`` is the
     loss of this held-out source, ``NAME.exact_match`` its share of right answers, ``NAME.METRIC`` a metric of those it
     writes (``generate``), ``loss`` and ``exact_match`` those of all. None is the loss of all target tokens."""
-    max_documents: int = Field(default=512, ge=1)
-    """Most held-out documents of each source that are scored."""
     sources: list[DocumentsConfig] = Field(default_factory=list)
     """What is scored and never trained on, beside what ``data.sources`` hold out: of data that state a split their
     held-out part, of others all. Fields are those of ``data.sources`` but ``weight``, ``limit`` and ``held_out``."""

@@ -13,7 +13,7 @@ class WrittenConfig(Strict):
     """Answers that the model writes at each scoring, for ``evaluate.metrics``. A bare number is ``documents``."""
 
     documents: int = Field(ge=1)
-    """Most of each held-out source that are answered, evenly spread over it; no more than are scored."""
+    """Most of each held-out source that are answered, as ``spread`` chooses them; no more than are scored."""
     max_new_tokens: int = Field(default=256, ge=1)
     """Longest answer, in tokens."""
     stop: list[str] = Field(default_factory=list)

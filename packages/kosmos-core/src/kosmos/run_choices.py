@@ -53,7 +53,8 @@ def open_choices(
         raise ConfigError(f"paths: expected a list of paths, got {paths!r:.100}")
     entries = [entry_of("paths", one) for one in paths]
     entries = [entry if entry.root else entry.model_copy(update={"root": root}) for entry in entries]
-    sources = [ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode) for entry in entries]
+    even = config.evaluate.is_even
+    sources = [ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode, even) for entry in entries]
     return distinct(sources, "--choices", "score them one after the other")
 
 
@@ -84,9 +85,10 @@ def open_own_choices(
     Raises: as ``open_choices``.
     """
     chat, sources = chats_among(config.data.sources) is not None, list[ChoiceSource]()
+    even = config.evaluate.is_even
     for number, entry in enumerate(config.evaluate.choices):
         with naming(number, 2, CHOICES):
-            sources.append(ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode))
+            sources.append(ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode, even))
     if taken := {source.name for source in held_out} & {source.name for source in sources}:
         raise ConfigError(f"{CHOICES}: what is held out has a source {min(taken)!r} too; {NAME_CHOICES}")
     return distinct(sources, CHOICES, NAME_CHOICES)

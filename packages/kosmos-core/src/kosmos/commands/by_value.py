@@ -59,17 +59,19 @@ class ByValue:
         """What lines of answers depend on, as plain values."""
         return {} if self.column is None else {"by": self.column.name}
 
-    def check(self, sources: Sequence[Source]) -> None:
+    def check(self, sources: Sequence[Source], *, even: bool = False) -> None:
         """Warn of each source that has no such column.
 
         Args:
             sources: all that is scored.
+            even: how its documents are chosen, as of ``spread``.
 
         Raises:
             ConfigError: none of them has it.
         """
         if self.column is None:
             return
+        self.column.even = even
         lacks = [why for source in sources if (why := self.column.lack(source)) is not None]
         if lacks and len(lacks) == len(sources):
             raise ConfigError(f"--by: {'; '.join(lacks)}")

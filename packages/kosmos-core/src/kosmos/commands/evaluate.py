@@ -155,7 +155,8 @@ def evaluate(
         settings |= columns_of([*named, *own])
         check_written(answers, generate, asked)
         questions = opened_choices(run, named, root, max_documents) if asked else []
-        apart.check([*sources, *(one.source for one in questions)])
+        even = run.composition.config.evaluate.is_even
+        apart.check([*sources, *(one.source for one in questions)], even=even)
         files = [*paths, *(one.path for one in own)]
         parallel.main_only(lambda: lines.begin(made_by(run, sources, files, settings), paths))
         chosen: list[Chosen] = []

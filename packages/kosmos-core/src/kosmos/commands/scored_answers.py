@@ -181,7 +181,7 @@ def _answered(
 ) -> list[Generated]:
     """Really generated answers, with a warning of documents that have none; ``number`` is that of the source in the
     file of answers."""
-    from kosmos.data.mixture import spread_rows
+    from kosmos.data.spread import spread
     from kosmos.evaluate.generated import Writing, answer_documents
 
     found = [_generated(row) for row in lines.earlier(source.name)]
@@ -195,7 +195,8 @@ def _answered(
         found += group
         if lines.file is not None:
             parallel.main_only(partial(_write_group, group, source, number, wanted, lines))
-    asked = sum(row > behind for row in spread_rows(source, wanted.documents))
+    even = run.composition.config.evaluate.is_even
+    asked = int((spread(len(source), wanted.documents, even=even) > behind).sum())
     if without := asked - len(unread) - (len(found) - earlier):
         warn(
             f"{source.name}: {without:,} of {asked:,} documents have no answer to generate, as nothing is learned at "

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.quarantine import Incident
 from kosmos.data.sources.choices import CALLED, ChoiceLayout, Offer, read_offer
 from kosmos.data.sources.source import RowSource
+from kosmos.data.spread import spread
 from kosmos.data.turns import is_chat
 from kosmos.errors import SampleError
 
@@ -36,14 +34,16 @@ class ChoiceSource:
     Args:
         source: whose documents are the questions.
         chat: lay questions out as a user's turn, and what is offered as the assistant's.
-        max_rows: of which the first are not taken but some, evenly spread.
+        max_rows: of which the first are not taken but some, as ``spread`` chooses them.
         encode: tokens of a text, as the model takes them.
+        even: as of ``spread``.
     """
 
     source: RowSource
     chat: bool
     max_rows: int
     encode: Callable[[str], Sequence[int]]
+    even: bool = False
     name: str = field(init=False)
     incidents: list[Incident] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
@@ -55,7 +55,7 @@ class ChoiceSource:
         self.name = self.source.name
         layout = self.source.layout
         own = layout.own if isinstance(layout, ChoiceLayout) else CALLED
-        for row in _spread(len(self.source), self.max_rows).tolist():
+        for row in spread(len(self.source), self.max_rows, even=self.even).tolist():
             try:
                 self.offers.append(read_offer(self.source.table.row(int(self.source.rows[row])), own))
                 self.rows.append(row)
@@ -116,10 +116,6 @@ def _goes_on(answers: Sequence[Sequence[int]]) -> bool:
     """Whether an answer begins with all of another; in order, it then stands right behind one with which it does."""
     ordered = sorted(map(tuple, answers))
     return any(one != other and other[: len(one)] == one for one, other in pairwise(ordered))
-
-
-def _spread(count: int, most: int) -> NDArray[np.int64]:
-    return np.arange(count) if count <= most else np.arange(most) * count // most
 
 
 def _content(document: Document) -> tuple[Text | Media | StoredMedia, ...]:

@@ -11,7 +11,7 @@ length, so that a source of bad rows does not keep the others waiting.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from kosmos.data.document import Source
 from kosmos.data.shuffle import blocks_of, in_blocks
+from kosmos.data.spread import spread_row
 
 EPOCHS_KEPT = 2
 """Permutations of a source that are held, 4 bytes a row each: lanes near the end of an epoch need two."""
@@ -38,7 +39,9 @@ class Mixture:
     """No weights were stated: every document equally often."""
     seed: int
     once: int | None = None
-    """For scoring: each source once, in its own order, at most so many documents of it, evenly spread."""
+    """For scoring: each source once, in its own order, at most so many documents of it, as ``spread`` chooses them."""
+    even: bool = False
+    """As of ``spread``."""
     num_lanes: int = 1
     """Lanes that the draws are dealt to."""
     row_tokens: int = 1
@@ -48,6 +51,11 @@ class Mixture:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """By source and epoch, the one used last at the end."""
+
+    @classmethod
+    def read_once(cls, sources: Sequence[Source], most: int, *, even: bool = False, num_lanes: int = 1) -> Mixture:
+        """For scoring: see ``once`` and ``even``."""
+        return cls(tuple(sources), (1.0,) * len(sources), True, 0, once=most, even=even, num_lanes=num_lanes)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_orders": {}}
@@ -61,7 +69,7 @@ class Mixture:
         """Row of ``source`` at draw number ``draw``."""
         size = len(self.sources[source])
         if self.once is not None:
-            return draw * size // self.limit(source)
+            return spread_row(size, self.once, draw, even=self.even)
         epoch, place = divmod(draw, size)
         return self._order(source, epoch).item(place)
 
@@ -227,9 +235,3 @@ class Cursor:
         if {len(of) for of in counts} != {len(self.mixture.sources)}:
             raise ValueError(f"a lane counts other sources than the {len(self.mixture.sources)} of the run")
         self._reckon_all()
-
-
-def spread_rows(source: Source, most: int) -> list[int]:
-    """The rows of a source that are scored, at most so many, evenly spread."""
-    mixture = Mixture((source,), (1.0,), True, 0, once=most)
-    return [mixture.row(0, draw) for draw in range(mixture.limit(0))]

@@ -12,8 +12,8 @@ import numpy as np
 from kosmos.data.asked import prompt_of
 from kosmos.data.document import Source
 from kosmos.data.foreign import calling
-from kosmos.data.mixture import spread_rows
 from kosmos.data.sources.source import RowSource
+from kosmos.data.spread import spread
 from kosmos.errors import SampleError
 
 if TYPE_CHECKING:
@@ -59,10 +59,11 @@ class Column:
 
     Args:
         name: that of the rows, or a path in it such as ``meta.speaker``; ``EXPECTED`` is the right answer.
+        even: how documents are chosen, as of ``spread``.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, *, even: bool = False) -> None:
+        self.name, self.even = name, even
 
     def lack(self, source: Source) -> str | None:
         """Why no row of the source has a value of it, as a line; None where some may have.
@@ -75,7 +76,7 @@ class Column:
         if not isinstance(source, RowSource):
             return f"{source.name}: its documents are in no rows that have columns; {EXPECTED} is there for any data"
         why = ""
-        for index in _spread(len(source), LOOKED_AT):
+        for index in spread(len(source), LOOKED_AT).tolist():
             try:
                 source.value(index, self.name)
                 return None
@@ -102,7 +103,7 @@ class Column:
         Args:
             name: of an origin, where it is not called by that.
         """
-        rows = spread_rows(source, max_documents)
+        rows = spread(len(source), max_documents, even=self.even).tolist()
         if isinstance(source, RowSource):
             numbers = {name(source.origin(row)): row for row in rows}
         else:
@@ -155,7 +156,3 @@ def _origin(source: Source, row: int) -> str | None:
             return source.document(row).origin
     except SampleError:
         return None
-
-
-def _spread(count: int, most: int) -> Sequence[int]:
-    return range(count) if count <= most else [place * count // most for place in range(most)]

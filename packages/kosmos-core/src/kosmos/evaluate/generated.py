@@ -14,7 +14,7 @@ from kosmos.data.asked import prompt_of
 from kosmos.data.batch import ReadyDocument
 from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
-from kosmos.data.mixture import spread_rows
+from kosmos.data.spread import spread
 from kosmos.data.text_stream import StoppedText, before_stop
 from kosmos.errors import SampleError
 from kosmos.evaluate.answer import Generated
@@ -111,12 +111,13 @@ def answer_documents(
     should_stop: ShouldStop = go_on,
     leave_out: LeaveOut = lambda row, error: None,
 ) -> Iterator[list[Generated]]:
-    """Continuations of the documents that end in an answer; at most ``max_documents``, evenly spread.
+    """Continuations of the documents that end in an answer; at most ``max_documents``, those that are scored.
 
     Documents that cannot be read are left out: ``score`` names them. Arguments are those of ``continue_documents``.
     """
+    rows = spread(len(source), max_documents, even=composition.config.evaluate.is_even).tolist()
     return continue_documents(
-        composition, source, spread_rows(source, max_documents), ask, how,
+        composition, source, rows, ask, how,
         device=device, dtype=dtype, behind=behind, parallel=parallel, should_stop=should_stop, leave_out=leave_out,
     )  # fmt: skip
 

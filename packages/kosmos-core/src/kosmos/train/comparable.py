@@ -134,7 +134,8 @@ def _is_answered(source: Source, planner: Planner, config: RunConfig) -> bool:
 
 def _any(source: Source, config: RunConfig, has: Callable[[Document], object]) -> bool:
     """Whether one of the first documents that are scored has something, or none can be read, of which scoring tells."""
-    mixture, unread = Mixture((source,), (1.0,), True, 0, once=config.evaluate.max_documents), 0
+    mixture = Mixture.read_once((source,), config.evaluate.max_documents, even=config.evaluate.is_even)
+    unread = 0
     for draw in range(looked := min(mixture.limit(0), LOOKED_AT)):
         try:
             with calling(source, "document"):

@@ -15,6 +15,7 @@ import yaml
 
 from kosmos.checkpoint.folder import CHECKPOINTS, PARTIAL, run_and_step
 from kosmos.config import RunConfig
+from kosmos.config_scored import with_spread
 from kosmos.errors import ConfigError, PluginError, TrainingError
 from kosmos.files import open_own, replace_text
 from kosmos.lock import LOCK_FILE
@@ -205,7 +206,12 @@ class RunFolder:
         return folder
 
     def read_config(self) -> dict[str, Any]:
-        return read_run_file(self.run_file)
+        """The run file.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        return with_spread(read_run_file(self.run_file))
 
     def goes_on_with(self, overrides: Mapping[str, Any]) -> RunConfig:
         """The run file with ``overrides`` laid over it.
@@ -223,6 +229,11 @@ class RunFolder:
         if (now := config.tokenizer) != (then := before.tokenizer):
             what = "tokenizer.turns" if now.name == then.name else f"tokenizer: {now.name} in place of {then.name}"
             raise ConfigError(f"{what}: the run in {self.path} keeps what it began with; leave it out")
+        if config.evaluate.spread != before.evaluate.spread:
+            raise ConfigError(
+                f"evaluate.spread: the run in {self.path} keeps {before.evaluate.spread}, since scores of other "
+                "documents do not compare; leave it out"
+            )
         began, named = (run.init and (run.init.path.resolve(), run.init.optimizer) for run in (before, config))
         if named not in (None, began):
             raise ConfigError(
