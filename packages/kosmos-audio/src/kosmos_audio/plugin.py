@@ -38,6 +38,7 @@ def kosmos_modalities() -> Iterator[ModalitySpec]:
         suffixes=SUFFIXES,
         sample_set="tones",
         has_time=True,
+        full_scale=1.0,
     )
 
 

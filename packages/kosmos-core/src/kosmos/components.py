@@ -79,6 +79,13 @@ class ModalitySpec(Spec):
     reads_rate: bool = False
     """Whether its processor reads ``Media.rate_hz`` of files, too, which do not state it themselves: rows may then say
     ``rate_hz`` or ``sampling_rate`` in the object of a medium. Of other modalities files come without."""
+    arrays: tuple[int, ...] = ()
+    """Numbers of dimensions of the arrays that its processor takes, such as ``(2,)`` for moments by channels: rows may
+    then hold numbers in nested lists in place of a file. Of other modalities rows hold arrays of one dimension, beside
+    their rate (``{"array": [...], "sampling_rate": N}``)."""
+    full_scale: float | None = None
+    """Largest value of arrays in rows, where whole numbers beyond it are of a scale that nobody states: a bad sample.
+    None takes any numbers."""
 
     def _faults(self) -> Iterator[str]:
         yield from super()._faults()
@@ -86,6 +93,12 @@ class ModalitySpec(Spec):
         suffixes = self.suffixes if are_texts(self.suffixes) else ()
         if wrong := [suffix for suffix in suffixes if not suffix.startswith(".") or suffix != suffix.lower()]:
             yield f"modality {self.name!r}: suffixes: expected lower case with the dot, got {wrong[0]!r}"
+        arrays: Any = self.arrays
+        if not isinstance(arrays, tuple) or not all(type(dims) is int and dims > 0 for dims in arrays):
+            yield f"modality {self.name!r}: arrays: expected a tuple of whole numbers from 1 on, got {arrays!r:.40}"
+        scale: Any = self.full_scale
+        if scale is not None and (type(scale) not in (int, float) or not scale > 0):
+            yield f"modality {self.name!r}: full_scale: expected a number above 0, got {scale!r:.40}"
 
 
 @dataclass(frozen=True, kw_only=True)

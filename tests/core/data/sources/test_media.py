@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import re
+from functools import partial
 
+import numpy as np
 import pytest
 
+from kosmos.data.sources.arrays import Taken
 from kosmos.data.sources.media import MediaRoot, read_media, read_source, resolve, without_rates
 from kosmos.errors import ConfigError, SampleError
 
@@ -156,12 +159,15 @@ def test_links_in_a_folder_of_media_may_lead_into_the_root_around_it(open_, tmp_
         open_(links, root=real, **more)
 
 
+SOUNDS = partial(MediaRoot, taken=Taken(scales={"audio": 1.0}))
+
+
 def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):
     row = {"array": [0.5, -0.25], "path": "a.wav", "sampling_rate": 16000, "bytes": None}
     (medium,) = read_media("audio", row, MediaRoot(root), [0.0, 1.0])
     assert (medium.source.tolist(), medium.rate_hz, medium.clip) == ([0.5, -0.25], 16000.0, (0.0, 1.0))
     for array in ([0, 1, -1], [1.2, -0.25], []):
-        (medium,) = read_media("audio", {**row, "array": array}, MediaRoot(root))
+        (medium,) = read_media("audio", {**row, "array": array}, SOUNDS(root))
         assert medium.source.tolist() == pytest.approx(array)
     (encoded,) = read_media("audio", {**row, "bytes": b"RIFF"}, MediaRoot(root))
     (alone,) = without_rates((encoded,), ())  # its header says it: no other rate may stand for that
@@ -182,7 +188,14 @@ def test_a_sound_that_datasets_has_decoded_is_its_samples_with_their_rate(root):
 )
 def test_decoded_sounds_of_another_form_are_refused(root, change, said):
     with pytest.raises(SampleError, match=said):
-        list(read_media("audio", {"array": [0.5], "sampling_rate": 16000, **change}, MediaRoot(root)))
+        list(read_media("audio", {"array": [0.5], "sampling_rate": 16000, **change}, SOUNDS(root)))
+
+
+def test_numbers_of_modalities_without_a_full_scale_are_of_any_size(root):
+    (medium,) = read_media("ecg", {"array": [0, 12000, -8000], "rate_hz": 500}, MediaRoot(root))
+    assert (medium.source.tolist(), medium.source.dtype, medium.rate_hz) == ([0, 12000, -8000], np.float32, 500)
+    with pytest.raises(SampleError, match=r"^ecg: an array without its rate; write sampling_rate beside it$"):
+        list(read_media("ecg", {"array": [0, 12000, -8000]}, MediaRoot(root)))
 
 
 def test_where_a_row_names_a_file_outside_the_folder_the_field_of_its_root_is_named(open_, rows):

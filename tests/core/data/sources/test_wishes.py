@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kosmos import SampleError
 from kosmos.components import ModalitySpec
 from kosmos.data.sources import open_source, scan_cache
 from kosmos.data.sources.wishes import warnings_of
@@ -106,7 +108,7 @@ def test_a_column_that_is_in_use_holds_no_wish(open_, rows, tmp_path):
 
 def test_what_is_wished_is_said_with_what_to_do():
     wishes = {"": ["fps"], "sound": ["sound_channel"], "film": ["nframes", "use_sound_in_film"], "ecg": ["fs"]}
-    assert list(warnings_of("rows", wishes)) == [
+    assert list(warnings_of("rows", {**wishes, "eeg": ["rate_Hz"]}, ["eeg"])) == [
         "rows: its rows say fps, which is not read; media are sampled alike, by modalities.NAME.processor (kosmos "
         "explain NAME tells its options)",
         "rows: its rows say sound_channel of sound, which is not read: a file is taken with all its channels; where "
@@ -115,9 +117,10 @@ def test_what_is_wished_is_said_with_what_to_do():
         "modalities.film.processor (kosmos explain film tells its options)",
         "rows: its rows say use_sound_in_film, which is not read, so that nothing is learned of the sound; name each "
         'file of film as sound too ({"film": FILE, "sound": FILE}), in a run with both among its modalities',
-        "rows: its rows say fs of ecg, which is not read there; a file is read at the rate that it states, else as "
-        "modalities.ecg.processor has it (kosmos explain ecg tells its options); a modality that takes the rates of "
-        'files has it in the object of each ({"ecg": {"path": FILE, "rate_hz": N}})',
+        "rows: its rows say fs of ecg, which is not read; a file is read at the rate that it states, else as "
+        "modalities.ecg.processor has it (kosmos explain ecg tells its options)",
+        "rows: its rows say rate_Hz of eeg, which is not read; the object of a file states its rate, as rate_hz or "
+        'sampling_rate ({"eeg": {"path": FILE, "rate_hz": N}})',
     ]
 
 
@@ -127,26 +130,56 @@ def kosmos_modalities():
         yield ModalitySpec(name=name, target="a:b", summary=name, encoder="c", has_time=True, reads_rate=reads_rate)
 
 
+def _opened(path, modality):
+    registry = Registry.from_modules(
+        {"timed": SimpleNamespace(KOSMOS_API=1, __name__="timed", kosmos_modalities=kosmos_modalities)}, core=False
+    )
+    return open_source(str(path), registry=registry, split="train", modalities=(modality,), held_out=0.0)
+
+
 @pytest.mark.parametrize(
     ("said", "rate_hz", "wishes"),
     [
         ({"rate_hz": 500}, 500, []),
         ({"sampling_rate": 250.0}, 250, []),
         ({"rate_hz": 500, "sampling_rate": 500}, 500, []),
-        ({"rate_hz": 500, "sampling_rate": 250}, None, ["rate_hz", "sampling_rate"]),
-        ({"rate_hz": -1}, None, ["rate_hz"]),
-        ({"rate_hz": "fast"}, None, ["rate_hz"]),
+        ({"rate_hz": "500"}, 500, []),
         ({"fs": 500}, None, ["fs"]),
         ({"rate_hz": None}, None, []),
     ],
 )
 def test_the_rate_of_a_file_reaches_who_reads_it_and_is_a_wish_of_others(rows, said, rate_hz, wishes):
-    registry = Registry.from_modules(
-        {"timed": SimpleNamespace(KOSMOS_API=1, __name__="timed", kosmos_modalities=kosmos_modalities)}, core=False
-    )
     held = {"path": "b.wav", **said}
     for name, rate, told in (("ecg", rate_hz, wishes), ("audio", None, sorted(k for k in said if said[k] is not None))):
         path = rows({name: held, "text": "x"}, asks({"type": name, name: held}), asks({"type": name, **held}))
-        source = open_source(str(path), registry=registry, split="train", modalities=(name,), held_out=0.0)
+        source = _opened(path, name)
         found = [medium.rate_hz for row in range(3) for medium in source.document(row).media]
         assert (found, source.wishes) == ([rate] * 3, {name: told} if told else {})
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"rate_hz": -5}, "rate_hz: expected a number above 0, got -5"),
+        ({"rate_hz": 0}, "rate_hz: expected a number above 0, got 0"),
+        ({"rate_hz": math.nan}, "rate_hz: expected a number above 0, got nan"),
+        ({"rate_hz": math.inf}, "rate_hz: expected a number above 0, got inf"),
+        ({"sampling_rate": True}, "sampling_rate: expected a number, got True"),
+        ({"rate_hz": "fast"}, "rate_hz: expected a number, got 'fast'"),
+        ({"rate_hz": [500]}, r"rate_hz: expected a number, got \[500\]"),
+        ({"rate_hz": 500, "sampling_rate": 250}, "rate_hz 500 and sampling_rate 250: two rates; leave one out"),
+    ],
+)
+def test_a_rate_that_none_can_be_makes_a_bad_sample_where_it_is_read(rows, said, why):
+    source = _opened(rows({"ecg": {"path": "b.wav", **said}, "text": "x"}), "ecg")
+    with pytest.raises(SampleError, match=f"ecg: {why}$"):
+        source.document(0)
+    source = _opened(rows({"audio": {"path": "b.wav", **said}, "text": "x"}), "audio")
+    (medium,) = source.document(0).media
+    assert medium.rate_hz is None
+
+
+@pytest.mark.parametrize("key", ["rate_Hz", "sampling rate", "Sample-Rate", "sample_rate", "fs", "ratehz", "sampling"])
+def test_what_is_called_almost_as_a_rate_is_told_where_rates_are_read(rows, key):
+    assert _opened(rows({"ecg": {"path": "b.wav", key: 500}, "text": "x"}), "ecg").wishes == {"ecg": [key]}
+    assert _opened(rows({"ecg": {"path": "b.wav", "label": 500, "id": 3}, "text": "x"}), "ecg").wishes == {}

@@ -96,7 +96,7 @@ def doubts(
         )
     if not resumed:
         for source in sources:
-            yield from warnings_of_wishes(source.name, getattr(source, "wishes", {}))
+            yield from warnings_of_wishes(source.name, getattr(source, "wishes", {}), getattr(source, "rated", ()))
             yield from warnings_of_unnamed(source)
             yield from warnings_of(source.name, getattr(source, "left_out", {}))
             yield from _short_pieces(config, source, tokenizer)

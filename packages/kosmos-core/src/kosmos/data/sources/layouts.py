@@ -14,6 +14,7 @@ from typing import Any
 
 from kosmos.data.document import Segment, Text
 from kosmos.data.sources import chat_turns, forms, messages, preferences, times, tools
+from kosmos.data.sources.arrays import NO_MORE, Taken
 from kosmos.data.sources.columns import (
     BY_TEMPLATE,
     Row,
@@ -74,6 +75,8 @@ class DefaultLayout:
     """Whether rows are there to be continued, so that none needs anything to learn."""
     timed: tuple[str, ...] = ()
     """Modalities whose media have time."""
+    taken: Taken = NO_MORE
+    """What processors take of what rows hold, beside files."""
     learn_last: bool = False
     """Whether of a chat the last turn of the assistant alone is learned."""
 
@@ -292,7 +295,7 @@ class DefaultLayout:
         return needed | self._absent_media(row) if self._absent else needed
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
-        files = MediaRoot(root, self.suffixes)
+        files = MediaRoot(root, self.suffixes, self.taken)
         if (parts := self.value(row, "segments")) is not None:
             return tuple(read_segments(parts, files, self._times(row)))
         if (chat := self._chat(row)) is not None:
@@ -315,7 +318,8 @@ class DefaultLayout:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
             turns = forms.turns(form, partial(self.value, row), self.column, answer, asked=self.asked, row=row)
             return self._read_chat(turns, self.column(form), held, row, files)
-        leading = [medium for found in media.items() for medium in self._read_media(row, *found, files)]
+        found = ((m, look_up(row, self.columns.get(m, column))) for m, column in media.items())
+        leading = [medium for one in found for medium in self._read_value(row, files, *one)]
         if form is not None:
             return (*leading, *forms.going_on(partial(self.value, row), self.column, answer, asked=self.asked, row=row))
         if self.manifest and not media and row.get("file") is not None:
@@ -336,15 +340,12 @@ class DefaultLayout:
             return ()
         return several(right_answers(self.value(row, role), self.column(role)))
 
-    def _read_media(self, row: Row, modality: str, column: str, root: MediaRoot) -> Iterator[Segment]:
-        return self._read_value(row, root, modality, look_up(row, self.columns.get(modality, column)))
-
     def _media_lists(self, row: Row) -> dict[str, tuple[str, Any]]:
         """Modality to its column, of those that hold a list, and to what it holds: null alone, too."""
         held: dict[str, tuple[str, Any]] = {}
         for modality, path, plain in self._chat_columns:
             if modality not in held and (path if plain else top_column(path, row)) in row:
-                value = look_up(row, path)
+                value = self.taken.media(modality, look_up(row, path))
                 held |= {modality: (path, value)} if isinstance(value, list | tuple) else {}
         return held
 
@@ -381,7 +382,7 @@ class DefaultLayout:
 
     def _row_media(self, row: Row, columns: Mapping[str, str]) -> messages.RowMedia:
         """What a chat takes media from: modality to column."""
-        held = {modality: (path, look_up(row, path)) for modality, path in columns.items()}
+        held = {name: (path, self.taken.media(name, look_up(row, path))) for name, path in columns.items()}
         # Of a column that is there and empty, too, a text may want a medium, which is then missing.
         wanted = ((m, path) for m, path, plain in self._chat_columns if plain and m not in held)
         # A table writes null where a picture is missing: trained as text, the model would learn to answer without it.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 import os
 import re
 import stat
@@ -17,9 +16,9 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kosmos.data.document import FileSpan, Media, Segment, StoredMedia
+from kosmos.data.sources.arrays import ARRAY, NO_MORE, Taken, read_rate
 from kosmos.data.sources.columns import kind_of
 from kosmos.data.sources.pages import refuse_choice
 from kosmos.data.sources.times import clip_beside, read_clip
@@ -66,6 +65,8 @@ class MediaRoot(NamedTuple):
     """The data root."""
     suffixes: Mapping[str, Collection[str]] = {}
     """Suffix to the modalities that may be meant by it: what names of their media may lack."""
+    taken: Taken = NO_MORE
+    """What processors take beside files."""
 
     def file(self, modality: str, name: str) -> Path:
         """As ``resolve``. A name without a suffix that is no file stands for the one file beside it that has it and a
@@ -248,7 +249,10 @@ def read_source(modality: str, value: Any, root: MediaRoot) -> bytes | Path:
         for key in ("path", "url"):
             if isinstance(value.get(key), str):
                 return read_source(modality, value[key], root)
-        raise SampleError(f"expected a path, bytes or a data: URL, got an object without {', '.join(KEYS)}")
+        keys = (*KEYS, ARRAY) if modality in root.taken.arrays else KEYS
+        if ARRAY not in keys and value.get(ARRAY) is not None:
+            raise SampleError("an array without its rate; write sampling_rate beside it")
+        raise SampleError(f"expected a path, bytes or a data: URL, got an object without {', '.join(keys)}")
     raise SampleError(f"expected a path, bytes or a data: URL, got {kind_of(value)}")
 
 
@@ -269,25 +273,6 @@ def holds_medium(value: Any) -> bool:
     return value is not None
 
 
-def _is_decoded(item: Any) -> bool:
-    """Whether it is a sound as ``datasets`` decodes it: its samples and their rate, beside the path of what it was."""
-    has_values = isinstance(item, Mapping) and item.get("array") is not None and item.get("sampling_rate") is not None
-    return has_values and item.get("bytes") is None
-
-
-def _values(array: Any) -> NDArray[np.float32]:
-    try:
-        values = np.asarray(array, np.float32)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise SampleError(f"array: expected a list of numbers, got {array!r:.60}") from error
-    if values.ndim != 1:  # whether samples or channels come first is agreed on by nobody
-        raise SampleError(f"array: expected the samples of one channel, got {list(values.shape)} values")
-    peak = max(values.max(initial=0), -values.min(initial=0))
-    if 1 < peak < math.inf and (values == np.rint(values)).all():  # int16 as numbers: by what to divide is a guess
-        raise SampleError(f"array: expected floats from -1 to 1, got whole numbers up to {int(peak)}")
-    return values
-
-
 def _held(modality: str, item: Any) -> Any:
     """What an object holds under the name of its modality, where nothing else in it is a medium; else the item."""
     if not isinstance(item, Mapping) or any(item.get(key) is not None for key in KEYS):
@@ -295,9 +280,11 @@ def _held(modality: str, item: Any) -> Any:
     return item[modality] if holds_medium(item.get(modality)) else item
 
 
-def stated_rate_of(held: Any) -> float | None:
-    """As ``stated_rate``, of what may be an object. ``without_rates`` takes it away where no processor reads it."""
-    return stated_rate(held) if isinstance(held, Mapping) else None
+def _rate_of_file(modality: str, held: Any, taken: Taken) -> float | None:
+    """What an object states of the file that it holds. ``without_rates`` takes it away where no processor reads it."""
+    if not isinstance(held, Mapping):
+        return None
+    return read_rate(held) if taken.reads_rate(modality) else stated_rate(held)
 
 
 def without_rates(segments: tuple[Segment, ...], read: Collection[str]) -> tuple[Segment, ...]:
@@ -319,12 +306,6 @@ def without_rates(segments: tuple[Segment, ...], read: Collection[str]) -> tuple
     )
 
 
-def _rate(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SampleError(f"sampling_rate: expected a number, got {value!r:.60}")
-    return float(value)
-
-
 def read_media(
     modality: str, value: Any, root: MediaRoot, clip: Any = None, *, has_time: bool = False
 ) -> Iterator[Media | StoredMedia]:
@@ -341,7 +322,8 @@ def read_media(
     Raises:
         SampleError: see ``read_source``, ``read_clip``, ``clip_beside`` and ``refuse_choice``.
     """
-    of_all = read_clip(clip)
+    of_all, taken = read_clip(clip), root.taken
+    value = taken.media(modality, value)
     for item in value if isinstance(value, list | tuple) else [value]:
         if holds_medium(item):
             try:
@@ -349,13 +331,17 @@ def read_media(
                 span = own or of_all
                 if isinstance(item, FileSpan):
                     yield StoredMedia(modality, _not_empty(item), span)
-                elif _is_decoded(item):
-                    yield Media(modality, _values(item["array"]), span, _rate(item["sampling_rate"]))
+                    continue
+                if isinstance(item, np.ndarray):
+                    yield Media(modality, item, span)
+                    continue
+                held = _held(modality, item)
+                if taken.is_array(modality, held):
+                    yield Media(modality, taken.array(modality, held[ARRAY]), span, read_rate(held))
                 else:
-                    held = _held(modality, item)
                     for said in (item, held):
                         if isinstance(said, Mapping):
                             refuse_choice(said, (*KEYS, modality), has_time=has_time)
-                    yield Media(modality, read_source(modality, held, root), span, stated_rate_of(held))
+                    yield Media(modality, read_source(modality, held, root), span, _rate_of_file(modality, held, taken))
             except SampleError as error:
                 raise type(error)(f"{modality}: {error}") from error

@@ -17,6 +17,7 @@ from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint
 from kosmos.data.open_files import forget_all
 from kosmos.data.sources import folders
+from kosmos.data.sources.arrays import Taken
 from kosmos.data.sources.choice_columns import ChoiceColumns
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.chosen import Chosen
@@ -98,15 +99,16 @@ class Request:
         columns = {**(media_columns or {}), **self.columns}
         check_roles(columns, self.known, choices=self.choices)
         suffixes, timed = folders.suffix_table(self.specs, self.modalities, ()), self.timed
+        taken = Taken.of(self.specs)
         if self.choices:
             own, others = ChoiceColumns.of(columns)
-            return ChoiceLayout(self.known, others, suffixes=suffixes, timed=timed, own=own)
+            return ChoiceLayout(self.known, others, suffixes=suffixes, timed=timed, taken=taken, own=own)
         if self.asked:
             columns.pop(WEIGHT, None)  # of what is learned, which such rows need not say
         if self.chosen is not None:
             columns[CHOSEN] = self.chosen.column
         if self.template is not None:
-            return parse_template(self.template, self.known, columns, timed, suffixes)
+            return parse_template(self.template, self.known, columns, timed, suffixes, taken)
         if ANSWERS in columns and (other := next((role for role in ASKS.values() if role in columns), None)):
             raise ConfigError(
                 f"columns.{other}: columns.answers says what is learned, too; name one of them, and as references what "
@@ -114,7 +116,8 @@ class Request:
             )
         last = self.options.learn == "last"
         made = PairLayout if may_hold_pairs(columns, asked=self.asked) else DefaultLayout
-        return made(self.known, columns, suffixes=suffixes, asked=self.asked, timed=timed, learn_last=last)
+        more = {"asked": self.asked, "learn_last": last}
+        return made(self.known, columns, suffixes=suffixes, timed=timed, taken=taken, **more)
 
 
 def checked_root(root: Path | None, where: str) -> Path | None:
@@ -250,7 +253,7 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
             if all(names_file(name, Path(root)) == there for root, name, there in facts.asked):
                 return facts
     unnamed = check = None
-    wishes = WishesOf(layout, request.timed, request.rated)
+    wishes = WishesOf(layout, request.timed, Taken.of(request.specs))
     if rows_vary:
         checks = _check_named if isinstance(table, DelimitedTable) else _check_list
         check = partial(checks, layout, table)

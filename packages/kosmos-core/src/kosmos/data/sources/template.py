@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kosmos.data.document import Segment, Text
 from kosmos.data.sources import times
+from kosmos.data.sources.arrays import NO_MORE, Taken
 from kosmos.data.sources.columns import (
     Row,
     did_you_mean,
@@ -94,6 +95,8 @@ class TemplateLayout:
     """Modalities whose media have time."""
     suffixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Suffix to the modalities that may be meant by it, for media whose name has none."""
+    taken: Taken = NO_MORE
+    """What processors take of what rows hold, beside files."""
 
     @property
     def spaces_answer(self) -> bool:
@@ -140,7 +143,7 @@ class TemplateLayout:
         return frozenset(part.modality for part in self.parts if isinstance(part, Medium))
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
-        segments = list(_join(self._pieces(row, MediaRoot(root, self.suffixes))))
+        segments = list(_join(self._pieces(row, MediaRoot(root, self.suffixes, self.taken))))
         if not any(isinstance(s, Text) and s.train and s.text.strip() for s in segments):
             raise SampleError("template: there is no text behind the arrow, so nothing to learn")
         return tuple(segments)
@@ -212,6 +215,7 @@ def parse_template(
     columns: Mapping[str, str],
     timed: Sequence[str] = (),
     suffixes: Mapping[str, tuple[str, ...]] | None = None,
+    taken: Taken = NO_MORE,
 ) -> TemplateLayout:
     """Read a template.
 
@@ -220,6 +224,7 @@ def parse_template(
         columns: column names of modalities (``[image]``) and of values (``{text}``), where they are named otherwise.
         timed: modalities whose media have time.
         suffixes: suffix to the modalities that may be meant by it.
+        taken: what processors take of what rows hold, beside files.
 
     Raises:
         ConfigError: an unknown modality, a stray brace or bracket, two arrows or what looks like one, no text, or
@@ -245,7 +250,7 @@ def parse_template(
         raise ConfigError(
             f"template {template!r}: no text {'behind the →' if arrow >= 0 else 'in it'}: nothing to learn"
         )
-    return TemplateLayout(tuple(parts), dict(columns), tuple(timed), suffixes or {})
+    return TemplateLayout(tuple(parts), dict(columns), tuple(timed), suffixes or {}, taken)
 
 
 def _add(parts: list[Part], match: re.Match[str], modalities: Sequence[str], columns: Mapping[str, str]) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from kosmos.names import nearest
+
 CHANNELS: Final = frozenset("channel channels channel_id channel_index channel_selector".split())
 """Which of several of a file is meant, as NeMo, Lhotse and Kaldi say it."""
 OF_TIME: Final = CHANNELS | frozenset(
@@ -18,6 +20,13 @@ RATES: Final = frozenset("rate_hz sampling_rate sample_rate fs".split())
 """Keys that say how many samples a second a medium with time has, which a file states itself, or does not."""
 READ_RATES: Final = ("rate_hz", "sampling_rate")
 """Those that are read beside the file of an object, for modalities that take them (``ModalitySpec.reads_rate``)."""
+NO_RATE: Final = (None, "auto", "")
+"""What a key says that says nothing."""
+_LIKE_RATES: Final = frozenset(
+    "ratehz samplingrate samplerate samplingratehz sampleratehz samplingfrequency samplefrequency samplingfreq "
+    "samplefreq sfreq rate frequency freq frequencyhz freqhz hz fs fshz sr framerate".split()
+)
+"""Keys, in small letters without what is between words."""
 OF_ROWS: Final = OF_TIME | RATES | frozenset("total_pixels min_pixels max_pixels resized_height resized_width".split())
 """Those that columns may have, too."""
 WISHES: Final = OF_ROWS | {"detail"}
@@ -30,6 +39,15 @@ def stated_rate(medium: Mapping[str, Any]) -> float | None:
     said = {medium[key] for key in READ_RATES if isinstance(medium.get(key), int | float)}
     rate = said.pop() if len(said) == 1 else True
     return float(rate) if not isinstance(rate, bool) and 0 < rate < math.inf else None
+
+
+@lru_cache(maxsize=4096)
+def is_like_rate(key: str) -> bool:
+    """Whether a key of an object that states its rate seems to be meant as that: ``rate_Hz``, ``sampling rate``."""
+    if key in READ_RATES:
+        return False
+    plain = re.sub(r"[^a-z]", "", key.lower())
+    return plain in _LIKE_RATES or nearest(key.lower(), READ_RATES) is not None
 
 
 def is_wish(key: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from kosmos.data.sources.arrays import ARRAY, NO_MORE, Taken
 from kosmos.data.sources.chat_turns import OPENAI, SHAREGPT, part_kind
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layout import Layout
@@ -16,20 +17,19 @@ from kosmos.data.sources.layouts import CHATS, DefaultLayout
 from kosmos.data.sources.media import KEYS
 from kosmos.data.sources.wish_names import (
     CHANNELS,
+    NO_RATE,
     OF_ROWS,
     OF_TIME,
     RATES,
     READ_RATES,
+    is_like_rate,
     is_wish,
     may_wish,
     split_wish,
-    stated_rate,
     within,
 )
 from kosmos.names import listed
 
-_NONE: Final = (None, "auto", "")
-"""What such a key says that wants nothing."""
 _CONTENTS: Final = (OPENAI[1], SHAREGPT[1])
 NO_ONE: Final = ""
 """In place of a modality, where nobody knows of several which is meant."""
@@ -43,11 +43,12 @@ class WishesOf:
 
     Args:
         timed: modalities whose media have time.
-        rated: those that read the rates of files, which are no wishes then where they stand in the media's objects.
+        taken: those that read the rates of files, and of numbers, in their objects: these are no wishes there, and what
+            is called almost as they are is one.
     """
 
-    def __init__(self, layout: Layout, timed: Collection[str], rated: Collection[str] = ()) -> None:
-        self.layout, self.rated, self.timed = layout, frozenset(rated), frozenset((*timed, *rated))
+    def __init__(self, layout: Layout, timed: Collection[str], taken: Taken = NO_MORE) -> None:
+        self.layout, self.taken, self.timed = layout, taken, frozenset((*timed, *taken.rated))
         self._used: dict[str, bool] = {}
         """Of columns that were looked at, whether documents are made of them: asked once, not for each row."""
         self._has_chats = isinstance(layout, DefaultLayout)
@@ -89,12 +90,13 @@ class WishesOf:
 
     def _keys_of(self, held: Mapping[str, Any], modality: str) -> Iterator[str]:
         """The wishes of an object: what is not read of those that it holds."""
-        is_read: Collection[str] = ()
-        if held.get("array") is not None:
-            is_read = RATES
-        elif modality in self.rated and any(held.get(key) is not None for key in KEYS):
-            is_read = READ_RATES if stated_rate(held) is not None else ()
-        return (key for key in held if is_wish(key) and key not in is_read and _wants(key, held[key]))
+        reads_rate = held.get(ARRAY) is not None or (
+            self.taken.reads_rate(modality) and any(held.get(key) is not None for key in KEYS)
+        )
+        for key, said in held.items():
+            is_meant = reads_rate and is_like_rate(key)
+            if (is_meant or (is_wish(key) and not (reads_rate and key in READ_RATES))) and _wants(key, said):
+                yield key
 
     def _look(self, part: Any, found: list[Wish]) -> None:
         """At a part of a chat."""
@@ -138,8 +140,12 @@ class WishesOf:
         return ()
 
 
-def warnings_of(name: str, wishes: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """What is to be said of the wishes of a source, by modality."""
+def warnings_of(name: str, wishes: Mapping[str, Iterable[str]], rated: Collection[str] = ()) -> Iterator[str]:
+    """What is to be said of the wishes of a source, by modality.
+
+    Args:
+        rated: modalities that read the rates of files.
+    """
     for modality, keys in wishes.items():
         others = {key: both[0] for key in keys if (both := within(key)) is not None}
         channels = [key for key in keys if split_wish(key)[1] in CHANNELS]
@@ -149,14 +155,8 @@ def warnings_of(name: str, wishes: Mapping[str, Iterable[str]]) -> Iterator[str]
                 f"{name}: its rows say {listed(channels)}{of}, which is not read: a file is "
                 "taken with all its channels; where one is meant, write it into a file of its own and name that"
             )
-        if rates := [key for key in keys if split_wish(key)[1] in RATES]:
-            of, there = ("", "NAME") if modality == NO_ONE else (f" of {modality}", modality)
-            yield (
-                f"{name}: its rows say {listed(rates)}{of}, which is not read there; a file is read at the rate that "
-                f"it states, else as modalities.{there}.processor has it (kosmos explain {there} tells its options); a "
-                f'modality that takes the rates of files has it in the object of each ({{"{there}": {{"path": FILE, '
-                '"rate_hz": N}})'
-            )
+        if rates := [key for key in keys if split_wish(key)[1] in RATES or is_like_rate(key)]:
+            yield f"{name}: its rows say {listed(rates)}{_of_rates(modality, rated)}"
         if sampled := [key for key in keys if key not in others and key not in channels and key not in rates]:
             of, media, there = ("", "media are", "NAME")
             if modality != NO_ONE:
@@ -173,8 +173,23 @@ def warnings_of(name: str, wishes: Mapping[str, Iterable[str]]) -> Iterator[str]
             )
 
 
+def _of_rates(modality: str, rated: Collection[str]) -> str:
+    """Behind the names of rates: why they are not read, and what to do."""
+    if modality in rated:
+        return (
+            f" of {modality}, which is not read; the object of a file states its rate, as rate_hz or sampling_rate "
+            f'({{"{modality}": {{"path": FILE, "rate_hz": N}}}})'
+        )
+    of, there = ("", "NAME") if modality == NO_ONE else (f" of {modality}", modality)
+    more = "; a modality that takes the rates of files has it in the object of each" if modality == NO_ONE else ""
+    return (
+        f"{of}, which is not read; a file is read at the rate that it states, else as modalities.{there}.processor has "
+        f"it (kosmos explain {there} tells its options){more}"
+    )
+
+
 def _wants(key: str, said: Any) -> bool:
-    if said in _NONE or said != said:
+    if said in NO_RATE or said != said:
         return False
     return within(key) is None or (bool(said) and str(said).lower() not in ("false", "0"))
 
