@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kosmos.commands.arguments import Step, as_step, aside, refuse_empty, refuse_ranks, split_extra
 from kosmos.commands.elsewhere import GENERATE
+from kosmos.commands.named_media import named_medium
 from kosmos.commands.writing import (
     NewTokens,
     Seed,
@@ -72,7 +73,8 @@ def chat(
 ) -> None:
     """Talk with a model that has learned from chats, a line a turn.
 
-    /MODALITY FILE puts a medium into the turn that is being written: /image photo.png. /new begins anew, /undo takes
+    /MODALITY FILE puts a medium into the turn that is being written: /image photo.png, or an object as rows hold it,
+    such as {"path": "a.npy", "rate_hz": 100}. /new begins anew, /undo takes
     the last turn back, /exit or Ctrl-D ends, and /help says all this. A line that ends in a backslash goes on in the
     next. Ctrl-C stops an answer, which then counts as far as it came. FIELD.PATH=VALUE is as of kosmos generate.
     """
@@ -168,15 +170,10 @@ class Talk:
         """A medium that the model can read: now, and not once the question is typed."""
         from kosmos.generate import ready_prompt
 
-        try:
-            (name,) = shlex.split(path)
-        except ValueError:  # none, several, or an open quote
-            name = path.strip()
+        name = _named(path)
         refuse_empty(f"/{modality}", name)
-        file = Path(name).expanduser()
-        if not file.is_file():
-            raise SampleError(f"{name}: {'is a folder; give one file' if file.is_dir() else 'no such file'}")
-        medium = Media(modality, file)
+        specs: dict[str, Any] = self._run.composition.registry.specs("modality")
+        medium = named_medium(modality, name, specs.get(modality), option=f"/{modality}")
         try:
             with aside():
                 ready_prompt(self._run.composition, Document(name, (medium,)))
@@ -202,6 +199,17 @@ class Talk:
         finally:
             shown.end_line()
         self._turns.append((content, answer))
+
+
+def _named(path: str) -> str:
+    """A file as a shell would read its name, or an object as it is typed."""
+    if path.lstrip().startswith("{"):
+        return path.strip()
+    try:
+        (name,) = shlex.split(path)
+    except ValueError:  # none, several, or an open quote
+        name = path.strip()
+    return str(Path(name).expanduser()) if name else name
 
 
 def _hold(talk: Talk, *, typed: bool) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +22,7 @@ from kosmos.commands.arguments import (
     split_fields,
 )
 from kosmos.commands.elsewhere import GENERATE, called_elsewhere
+from kosmos.commands.named_media import files_of, named_medium
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import check_answers
 from kosmos.commands.writing import (
@@ -36,9 +37,10 @@ from kosmos.commands.writing import (
     hint_at_escapes,
     write_behind,
 )
+from kosmos.components import ModalitySpec
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
-from kosmos.errors import ConfigError, SampleError
+from kosmos.errors import ConfigError
 from kosmos.names import did_you_mean, listed
 from kosmos.run_file import parse_overrides
 from kosmos.runtime.launch import is_launched, said_once
@@ -111,10 +113,11 @@ def generate(
 ) -> None:
     """Generate text: kosmos generate OUTPUT --image x.png --audio y.flac --prompt "..."
 
-    Media (--MODALITY FILE) and prompts (--prompt TEXT, or - for standard input) are read in the order given. With
-    --chat they are the turn of a user, laid out with the marks of turns as in training on messages. With --data each
-    document of a file or folder is continued. FIELD.PATH=VALUE says where what the run file names is now, how media
-    are shown, or where to compute, such as train.device=cpu.
+    Media (--MODALITY FILE) and prompts (--prompt TEXT, or - for standard input) are read in the order given. In place
+    of FILE may stand an object as rows hold it: '{"path": "a.npy", "rate_hz": 100, "clip": [0, 2]}'. With --chat they
+    are the turn of a user, laid out with the marks of turns as in training on messages. With --data each document of a
+    file or folder is continued. FIELD.PATH=VALUE says where what the run file names is now, how media are shown, or
+    where to compute, such as train.device=cpu.
     """
     from kosmos.generate import check_sampling
 
@@ -146,7 +149,7 @@ def generate(
             say(f"warning: {line}", file=sys.stderr)
         hint_at_escapes(stop)
         modalities = list(run.composition.planner.routes)
-        installed = run.composition.registry.specs("modality")
+        installed: dict[str, Any] = run.composition.registry.specs("modality")
         segments = parallel.main_only(lambda: read_segments(arguments, modalities, installed=installed))
         if data:
             asking = Asking(_texts_alone(segments), chat, system)
@@ -219,24 +222,25 @@ def prompt_document(segments: Sequence[Text | Media], *, chat: bool, system: str
     """What to continue: the segments as they are, or as a user's turn (a system's text makes it a chat)."""
     if chat or system is not None:
         return chat_prompt(segments, system=system or "", origin="command line")
-    files = ", ".join(str(s.source) for s in segments if isinstance(s, Media))
-    return Document(files or "command line", tuple(segments))
+    document = Document("command line", tuple(segments))
+    return replace(document, origin=files_of(document) or document.origin)
 
 
 def read_segments(
-    arguments: Sequence[str], modalities: Sequence[str], *, installed: Collection[str] = ()
+    arguments: Sequence[str], modalities: Sequence[str], *, installed: Mapping[str, ModalitySpec] | None = None
 ) -> list[Text | Media]:
     """``--prompt TEXT`` and ``--MODALITY FILE`` in the order given.
 
     Args:
         modalities: those of the run.
-        installed: modalities that other runs may have.
+        installed: what is known of modalities, also of those that other runs may have.
 
     Raises:
         ConfigError: an unknown flag, one without its value, a value without its flag, or a prompt that is no text.
-        SampleError: a file is not there.
+        SampleError: a file is not there, or an object is none that a row may hold.
     """
     segments: list[Text | Media] = []
+    installed = installed or {}
     pending = iter(arguments)
     for argument in pending:
         name, equals, value = argument.removeprefix("--").partition("=")
@@ -257,7 +261,9 @@ def read_segments(
         if name == "prompt":
             value = _standard_input() if value == "-" else value
             _check_text("--prompt", value)
-        segments.append(Text(value) if name == "prompt" else Media(name, _file(value)))
+            segments.append(Text(value))
+        else:
+            segments.append(named_medium(name, value, installed.get(name), option=f"--{name}"))
     return segments
 
 
@@ -276,11 +282,3 @@ def _check_text(option: str, value: str) -> None:
         value.encode()
     except UnicodeEncodeError as error:  # bytes of the command line that are no UTF-8
         raise ConfigError(f"{option}: not UTF-8 text, from character {error.start + 1} on; convert it first") from error
-
-
-def _file(path: str) -> Path:
-    if Path(path).is_dir():
-        raise SampleError(f"{path}: is a folder; give one file")
-    if not Path(path).is_file():
-        raise SampleError(f"{path}: no such file")
-    return Path(path)

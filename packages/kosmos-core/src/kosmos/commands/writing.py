@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from kosmos.commands.arguments import aside
+from kosmos.commands.named_media import files_of
 from kosmos.data.document import Document
 from kosmos.errors import ConfigError, SampleError
 from kosmos.given import MAX_SEED
@@ -80,5 +81,4 @@ def write_behind(
                 run.composition, document, how, device=run.device, dtype=run.dtype, on_text=on_text
             )
     except SampleError as error:
-        files = ", ".join(str(m.source) for m in document.media)
-        raise SampleError(f"{files or 'the prompt'}: {error}") from error
+        raise SampleError(f"{files_of(document) or 'the prompt'}: {error}") from error
