@@ -74,6 +74,14 @@ MUTANTS = [
         "loads", "modality 'sonar': suffixes: expected lower case with the dot, got 'npy'",
     ),
     Mutant(
+        "a number for dimensions of arrays", "plugin.py", 'suffixes=(".npy",)', "arrays=2",
+        "loads", "modality 'sonar': arrays: expected a tuple of whole numbers from 1 on, got 2",
+    ),
+    Mutant(
+        "a scale of nothing", "plugin.py", 'suffixes=(".npy",)', "full_scale=0.0",
+        "loads", "modality 'sonar': full_scale: expected a number above 0, got 0.0",
+    ),
+    Mutant(
         "hints that are one text", "processor.py", METHOD, f'    hints = "install it"\n\n{METHOD}',
         "hints", "SonarProcessor.hints: 'install it'; expected a tuple or a list",
     ),

@@ -11,7 +11,9 @@ from kosmos.data.document import Media, StoredMedia
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.plan import PlannedMedia
 from kosmos.data.processor import MediaPlan
+from kosmos.errors import SampleError
 from kosmos.testing.child import TorchWatch
+from kosmos.testing.usable import row_of
 
 
 def discover(arguments: bytes) -> str | None:
@@ -41,11 +43,11 @@ def plan_media(arguments: bytes) -> tuple[list[MediaPlan], list[str], str | None
 
 
 def read_documents(arguments: bytes) -> tuple[list[str], str | None, str | None]:
-    """Fingerprints of the first documents of a source that came by pickle, that of itself, and the line that imported
-    torch."""
+    """Fingerprints of the first documents of a source that came by pickle (empty for a bad sample), that of itself, and
+    the line that imported torch."""
     with TorchWatch() as watch:
         source, count = pickle.loads(arguments)  # noqa: S301
-        found = [fingerprint(source.document(index)) for index in range(count)]
+        found = [document_fingerprint(source, index) for index in range(count)]
         whole = fingerprint_of(source)
     return found, whole, watch.importer
 
@@ -54,6 +56,12 @@ def digest(cells: Any) -> str:
     """Of an array: type, shape and content."""
     head = f"{cells.dtype} {cells.shape} ".encode()
     return hashlib.blake2b(head + cells.tobytes(), digest_size=16).hexdigest()
+
+
+def document_fingerprint(source: Any, index: int) -> str:
+    """As of ``fingerprint``; empty where the row is a bad sample."""
+    found = row_of(source, index)
+    return "" if isinstance(found, SampleError) else fingerprint(found)
 
 
 def fingerprint(document: Any) -> str:

@@ -19,6 +19,7 @@ from kosmos.data.mixture import Mixture
 from kosmos.discovery import PluginRecord
 from kosmos.plugins import Registry
 from kosmos.testing import child
+from kosmos.testing.usable import usable
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -50,8 +51,7 @@ class TwoRows:
         for attribute in attributes.split("."):
             factory = getattr(factory, attribute)
         source = factory("train", **options)
-        found = (source.document(index) for index in range(len(source)))
-        fit: Iterator[Document] = (document for document in found if modality in document.modalities)
+        fit: Iterator[Document] = (document for document in usable(source) if modality in document.modalities)
         self.segments = tuple(segment for document in islice(fit, documents) for segment in document.segments)
 
     def __len__(self) -> int:

@@ -20,6 +20,7 @@ from kosmos.run_file import make_run
 from kosmos.testing.conditions import Conditions
 from kosmos.testing.items import Item, cut_items, planned, row
 from kosmos.testing.promise import BrokenPromise, Lacking, NotBuilt
+from kosmos.testing.usable import usable
 
 SMALL_BACKBONE = {"name": "decoder", "width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
 
@@ -132,8 +133,7 @@ class ModalityUnderTest(ComponentUnderTest):
         options = dict(self.conditions.options_of("dataset", self.spec.sample_set))
         try:
             source = self.registry.build("dataset", self.spec.sample_set, "train", options=options)
-            found = (source.document(index) for index in range(len(source)))
-            fit = (document for document in found if self.spec.name in document.modalities)
+            fit = (document for document in usable(source) if self.spec.name in document.modalities)
             return tuple(islice(fit, self.conditions.documents))
         except (Exception, SystemExit) as error:  # a seam: the plugin's own code
             raise NotBuilt(f"sample set {self.spec.sample_set}: {cause(error)}") from error

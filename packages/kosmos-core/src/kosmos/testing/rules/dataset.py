@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from typing import Any
 
 from kosmos.components import DatasetSpec
 from kosmos.data.document import Document, Media, Text
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.shuffle import blocks_of
-from kosmos.errors import DataError, cause
+from kosmos.data.spread import spread
+from kosmos.errors import DataError, SampleError, cause
 from kosmos.testing import child
-from kosmos.testing.jobs import fingerprint
+from kosmos.testing.jobs import document_fingerprint, fingerprint
 from kosmos.testing.promise import BrokenPromise, Lacking, NotBuilt, Unchecked, rule
 from kosmos.testing.subjects import ComponentUnderTest
+from kosmos.testing.usable import row_of
 
 LOOKED_AT = 300
-"""Documents of a part that are compared, evenly spread."""
+"""Documents of a part that are compared."""
+READ_AGAIN = 50
 IN_A_WORKER = 4
 
 
@@ -24,12 +28,25 @@ def _open(dataset: ComponentUnderTest, split: str) -> Any:
     return dataset.build(split)
 
 
-def _rows(source: Any) -> range:
-    return range(0, len(source), max(1, len(source) // LOOKED_AT))
+def _rows(source: Any, most: int = LOOKED_AT) -> list[int]:
+    return list(map(int, spread(len(source), most)))
+
+
+def _read(source: Any, rows: Iterable[int]) -> dict[int, Document]:
+    """The documents of these rows. Those that cannot be used are passed over, as a run passes over them.
+
+    Raises:
+        BrokenPromise: none of them can be used.
+    """
+    found = {index: row_of(source, index) for index in rows}
+    bad = [one for one in found.values() if isinstance(one, SampleError)]
+    if bad and len(bad) == len(found):
+        raise BrokenPromise(f"none of {len(bad)} rows can be used; the first: {bad[0]}") from bad[0]
+    return {index: one for index, one in found.items() if not isinstance(one, SampleError)}
 
 
 def _documents(source: Any) -> list[Document]:
-    return [source.document(index) for index in _rows(source)]
+    return list(_read(source, _rows(source)).values())
 
 
 @rule("dataset", "builds", "the train and the held-out part are opened with the defaults, and hold documents")
@@ -47,7 +64,9 @@ def parts_hold_documents(dataset: ComponentUnderTest) -> None:
             raise BrokenPromise(f"{split} holds {len(source)} documents")
         if not isinstance(getattr(source, "name", None), str) or not source.name:
             raise BrokenPromise(f"{split}: its name is {getattr(source, 'name', None)!r}; metrics need one")
-        document = source.document(len(source) - 1)
+        document = row_of(source, len(source) - 1)
+        if isinstance(document, SampleError):
+            document = _documents(source)[-1]
         if not isinstance(document, Document) or not document.segments:
             raise BrokenPromise(f"{split}: the last document is {document!r:.80}; expected segments")
         try:
@@ -65,14 +84,20 @@ def _modalities(dataset: ComponentUnderTest) -> list[Any]:
 def documents_are_deterministic(dataset: ComponentUnderTest) -> None:
     for split in ("train", "held_out"):
         one, other = _open(dataset, split), _open(dataset, split)
-        rows = _rows(one)[:50]
+        rows = _rows(one, READ_AGAIN)
         if fingerprint_of(one) != fingerprint_of(other):
             raise BrokenPromise(f"{split}: its fingerprint is another when it is opened again, so that no run goes on")
-        held = {index: one.document(index) for index in rows}
+        held = _read(one, rows)
         first = {index: (fingerprint(document), document.origin) for index, document in held.items()}
         for source, how in ((one, "again"), (other, "by a new source")):
             for index in reversed(rows):
-                document = source.document(index)
+                document = row_of(source, index)
+                if isinstance(document, SampleError) or index not in held:
+                    if isinstance(document, SampleError) and index not in held:
+                        continue
+                    raise BrokenPromise(
+                        f"{split} row {index} is a document once, and a bad sample {how}"
+                    )
                 if (fingerprint(document), document.origin) != first[index]:
                     raise BrokenPromise(f"{split} row {index} ({document.origin}) is another document when read {how}")
         for index, document in held.items():
@@ -95,7 +120,7 @@ def origins_name_rows(dataset: ComponentUnderTest) -> None:
     for split in ("train", "held_out"):
         source = _open(dataset, split)
         known: dict[str, int] = {}
-        for index, document in zip(_rows(source), _documents(source), strict=True):
+        for index, document in _read(source, _rows(source)).items():
             if not isinstance(document.origin, str) or not document.origin.strip():
                 raise BrokenPromise(f"{split} row {index}: its origin is {document.origin!r}")
             if document.origin in known:
@@ -135,7 +160,8 @@ def there_is_something_to_learn(dataset: ComponentUnderTest) -> None:
 @rule("dataset", "spawn-picklable", "a source can be pickled into a fresh process and gives the same documents")
 def works_in_a_worker(dataset: ComponentUnderTest) -> None:
     source = _open(dataset, "train")
-    mine = [fingerprint(source.document(index)) for index in range(min(IN_A_WORKER, len(source)))]
+    rows = range(min(IN_A_WORKER, len(source)))
+    mine = [document_fingerprint(source, index) for index in rows]
     theirs, whole, _ = _in_a_worker(source, len(mine))
     if whole != fingerprint_of(source):
         raise BrokenPromise("its fingerprint is another in a fresh process, so that no run goes on (hash() is random)")
