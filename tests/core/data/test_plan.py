@@ -335,3 +335,34 @@ def test_answers_begin_where_their_documents_do():
     row = assemble([ReadyDocument(plan, "s", {})] * 3, planner.routes, ("ticks",))
     assert [d.answer_start for d in row.documents] == [3, 8, 13]
     assert all(TOKENIZER.decode([int(row.token_ids[d.answer_start])]) == "a" for d in row.documents)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("<tick>", r"modality ticks: .* put '<tick>' into a layout, .* \(</ticks>, <ticks>\); did you mean <ticks>\?"),
+        ("</tiks>\n", r"'</tiks>\\n' into a layout, which is none of its marks .*; did you mean </ticks>\?"),
+        ("<row>", "'<row>' into a layout, .*; add it to the marks of its ModalitySpec, or write a text that does not"),
+    ],
+)
+def test_a_text_of_a_layout_that_looks_like_a_mark_and_is_none_is_refused(text, says):
+    class Misspelt(TicksProcessor):
+        def plan(self, media):
+            return MediaPlan((text, Grid(1, 1, 1), "</ticks>"))
+
+    planner = planner_of()
+    planner = replace(planner, routes={"ticks": replace(planner.routes["ticks"], processor=Misspelt(4))})
+    with pytest.raises(PluginError, match=says):
+        planner.plan(Document("d", (ticks(4),)))
+    assert len(replace(planner, checks_layouts=False).plan(Document("d", (ticks(4),)))[0]) > 4  # of an older run
+
+
+@pytest.mark.parametrize("text", ["<0.5 s>", "at 3 <s", "<1.25s>", "<a> and <b>", "<>", "x"])
+def test_other_texts_of_layouts_are_texts(text):
+    class Timed(TicksProcessor):
+        def plan(self, media):
+            return MediaPlan(("<ticks>", text, Grid(1, 1, 1), "</ticks>"))
+
+    planner = planner_of()
+    planner = replace(planner, routes={"ticks": replace(planner.routes["ticks"], processor=Timed(4))})
+    assert len(planner.plan(Document("d", (ticks(4),)))) == 1

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from kosmos.components import ModalitySpec
+from kosmos.compose import compose
 from kosmos.encoder_inputs import check_encoder
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, PluginError
 from kosmos.plugins import Registry
+from support.runs import small_run, ticks_registry
+from support.ticks_encoder import TicksEncoder
 
 Write = Callable[[str, str], ModuleType]
 
@@ -100,3 +103,12 @@ def test_an_encoder_that_states_nothing_is_known_by_the_input_that_it_has(regist
     check(registry, "number", "Silent", 7)
     with pytest.raises(ConfigError, match="Silent is an encoder for tuple, and the modality number takes one for int"):
         check(registry, "number", "Silent", (7,))
+
+
+@pytest.mark.parametrize("width", ["48", 0, 1.5, None, True])
+def test_an_encoder_without_a_width_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch, width: object) -> None:
+    registry = ticks_registry()
+    monkeypatch.setattr(TicksEncoder, "width", property(lambda self: width, lambda self, value: None), raising=False)
+    says = rf"^streams.ticks.encoder: ticks \(TicksEncoder\): width is {width!r}; expected a whole number from 1 on"
+    with pytest.raises(PluginError, match=says):
+        compose(small_run(), registry)

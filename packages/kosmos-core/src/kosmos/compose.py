@@ -20,7 +20,7 @@ from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.data.turns import ROLES, spell_turns
-from kosmos.encoder_inputs import check_encoder, suiting
+from kosmos.encoder_inputs import build_encoder, check_encoder, suiting
 from kosmos.errors import ConfigError, PluginError
 from kosmos.model.decoder import Decoder
 from kosmos.model.lora import add_lora
@@ -138,11 +138,10 @@ def compose(
     if config.train.gradient_checkpointing:
         recompute_in(model, config.train.gradient_checkpointing)
     routes = {name: _route(config, registry, spec, streams, parts) for name, spec in specs.items()}
-    longest = getattr(backbone, "longest", None)
     turns = spell_turns(texts, tokenizer) if texts else None
-    data = config.data
+    data, longest = config.data, getattr(backbone, "longest", None)
     how = (data.tokens_per_pack, data.cells_per_pack, longest, turns, data.long_chats)
-    planner = Planner(tokenizer, routes, *how, pairs=_learns_pairs(config, registry))
+    planner = Planner(tokenizer, routes, *how, _learns_pairs(config, registry), tokenizer_folder is None)
     return Composition(config, registry, tokenizer, model, planner, parts)
 
 
@@ -282,7 +281,7 @@ def _stream(
 ) -> Stream:
     encoder, connector = parts_of(config, name, specs)
     path = f"streams.{name}"
-    built = registry.build("encoder", encoder.name, options=encoder.options, path=f"{path}.encoder")
+    built = build_encoder(registry, encoder.name, encoder.options, f"{path}.encoder")
     joined = registry.build(
         "connector", connector.name, built.width, width, options=connector.options, path=f"{path}.connector"
     )

@@ -7,10 +7,10 @@ before it is made, by the annotation of that name in its class. What is not stat
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from inspect import isclass
-from numbers import Real
+from numbers import Integral, Real
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -18,6 +18,25 @@ from kosmos.components import ModalitySpec
 from kosmos.errors import ConfigError, PluginError
 from kosmos.names import listed
 from kosmos.plugins import Registry
+
+
+def build_encoder(registry: Registry, name: str, options: Mapping[str, Any], path: str) -> Any:
+    """An encoder, of which others can be built: by its width.
+
+    Raises:
+        PluginError: its ``width`` is no whole number from 1 on, or its ``input`` is nothing.
+        ConfigError, PluginError: as ``Registry.build``.
+    """
+    built: Any = registry.build("encoder", name, options=options, path=path)
+    width: Any = built.width
+    if isinstance(width, bool) or not isinstance(width, Integral) or int(width) < 1:
+        raise PluginError(
+            f"{path}: {name} ({type(built).__name__}): width is {width!r:.40}; expected a whole number from 1 on, the "
+            "features of a cell"
+        )
+    if built.input is None:
+        raise PluginError(f"{path}: {name} ({type(built).__name__}): input is None; expected what its processor takes")
+    return built
 
 
 def check_encoder(registry: Registry, spec: ModalitySpec, encoder: str, path: str, given: Any = None) -> None:

@@ -21,6 +21,7 @@ def kosmos_modalities() -> Iterator[ModalitySpec]:
         marks=("<pointcloud>", "</pointcloud>"),
         suffixes=(".xyz", ".ply"),  # not .npy: that suffix does not say what the array is of
         sample_set="solids",
+        arrays=(2,),
     )
 
 

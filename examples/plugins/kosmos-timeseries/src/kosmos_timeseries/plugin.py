@@ -23,6 +23,7 @@ def kosmos_modalities() -> Iterator[ModalitySpec]:
         sample_set="machines",
         has_time=True,
         reads_rate=True,  # by which a clip in seconds is cut: no table states it
+        arrays=(1, 2),
     )
 
 

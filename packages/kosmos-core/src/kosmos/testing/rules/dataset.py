@@ -95,9 +95,7 @@ def documents_are_deterministic(dataset: ComponentUnderTest) -> None:
                 if isinstance(document, SampleError) or index not in held:
                     if isinstance(document, SampleError) and index not in held:
                         continue
-                    raise BrokenPromise(
-                        f"{split} row {index} is a document once, and a bad sample {how}"
-                    )
+                    raise BrokenPromise(f"{split} row {index} is a document once, and a bad sample {how}")
                 if (fingerprint(document), document.origin) != first[index]:
                     raise BrokenPromise(f"{split} row {index} ({document.origin}) is another document when read {how}")
         for index, document in held.items():
