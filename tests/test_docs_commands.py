@@ -94,7 +94,8 @@ def parse_generate(arguments: list[str], registry: Registry) -> None:
     context = typer.main.get_command(generate.app).make_context("generate", arguments)
     overrides, rest = split_fields(context.args)
     make_run(parse_overrides(overrides))
-    assert generate.read_segments(rest, list(registry.specs("modality"))) or context.params["data"]
+    specs: Any = registry.specs("modality")
+    assert generate.read_segments(rest, list(specs), installed=specs) or context.params["data"]
 
 
 def parse_eval(arguments: list[str], registry: Registry) -> None:

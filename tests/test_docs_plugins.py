@@ -199,6 +199,17 @@ def test_the_tests_of_the_modality_of_its_page_pass(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_a_plugin_on_the_path_needs_no_pip(tmp_path: Path) -> None:
+    make_plugin("chess", tmp_path, ask=False, registry=load_core())
+    (block,) = blocks("text", "dist-info")
+    for part in block.text.split("# ")[1:]:
+        name, _, text = part.partition("\n")
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = kosmos("plugins", path=[tmp_path / "kosmos-chess" / "src"])
+    assert re.search(r"^chess +0\.1\.0 +kosmos-chess +modality: chess; encoder: chess", done.stdout, re.MULTILINE)
+
+
 def test_planning_with_the_modality_of_its_page_imports_no_torch() -> None:
     script = (
         "import sys, kosmos_series.plugin, kosmos_series.series, kosmos_series.samples; print('torch' in sys.modules)"
