@@ -156,6 +156,20 @@ def test_a_run_trains_wherever_it_is_called(tmp_path: Path, mode) -> None:
     assert_same_tensors(tmp_path / "run", tmp_path / "within")
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_run_is_the_same_within_an_autocast_of_its_caller(tmp_path: Path, precision) -> None:
+    run = {"steps": 3, "precision": precision}
+    plain = train_model(run_on(tmp_path / "run", train=run), **SOURCES)
+    with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", torch.float16):
+        within = train_model(run_on(tmp_path / "within", train=run), **SOURCES)
+        with pytest.raises(Interrupted):
+            train_model(run_on(tmp_path / "cut", train=run), **SOURCES, reporter=StopsAt(2))
+        resumed = resume_run(tmp_path / "cut", **SOURCES)
+    assert within.after.overall.loss == resumed.after.overall.loss == plain.after.overall.loss
+    for name in ("within", "cut"):
+        assert_same_tensors(tmp_path / "run", tmp_path / name)
+
+
 def test_a_result_tells_what_was_left_out_and_warned_of(tmp_path: Path) -> None:
     config = small_run(tmp_path / "run", data={"sources": [], "quarantine": 1})
     sources = [TicksSource("train", 60, broken=tuple(range(0, 60, 3)))]

@@ -22,7 +22,7 @@ from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
 from kosmos.model.prepacked import Prepacked
 from kosmos.model.segments import Segments
-from kosmos.runtime.devices import autocast, check_dtype, device_of
+from kosmos.runtime.devices import apart_from_autocast, autocast, check_dtype, device_of
 
 
 def pass_over(token: int | str) -> None:
@@ -37,6 +37,7 @@ def texts_of(name: str, given: object) -> tuple[str, ...]:
     return tuple(texts)
 
 
+@apart_from_autocast()
 def generate_text(
     composition: Composition,
     document: Document,

@@ -18,9 +18,10 @@ from kosmos.evaluate.generated import Writing, answer_documents, continue_docume
 from kosmos.evaluate.score import check_source
 from kosmos.generate import check_document, check_sampling, texts_of
 from kosmos.given import seeds_of, whole
-from kosmos.runtime.devices import check_dtype, device_of
+from kosmos.runtime.devices import apart_from_autocast, check_dtype, device_of, each_apart_from_autocast
 
 
+@apart_from_autocast()
 def generate_texts(
     composition: Composition,
     documents: Sequence[Document],
@@ -120,7 +121,7 @@ def _all_answers(composition: Composition, source: Source, **given: Any) -> Iter
     bad: list[SampleError] = []
     groups = answer_documents(composition, source, ask=_asked, leave_out=lambda _, error: bad.append(error), **given)
     count = 0
-    for answer in chain.from_iterable(groups):
+    for answer in chain.from_iterable(each_apart_from_autocast(groups)):
         count += 1
         yield answer
     if bad and not count:

@@ -32,7 +32,7 @@ from kosmos.evaluate.units import count_units
 from kosmos.given import whole
 from kosmos.model.loss import TokenLosses
 from kosmos.model.objectives import Learning
-from kosmos.runtime.devices import autocast, check_dtype, device_of
+from kosmos.runtime.devices import apart_from_autocast, autocast, check_dtype, device_of
 from kosmos.runtime.parallel import Parallel
 
 DOCUMENTS_A_WORKER = 128
@@ -184,6 +184,7 @@ def _some(scores: Scores, sources: Sequence[Source]) -> Scores:
     raise DataError(f"{NONE_SCORED}; {why}")
 
 
+@apart_from_autocast()
 def score(
     composition: Composition,
     sources: Sequence[Source],

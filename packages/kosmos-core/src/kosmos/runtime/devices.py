@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from shutil import which
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import nn
 
 from kosmos.errors import ConfigError
 
+T = TypeVar("T")
 Device = Literal["auto", "cpu", "cuda"]
 NO_GPU = "cuda is wanted and torch finds none; use cpu or auto"
 
@@ -124,6 +126,51 @@ def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager
     if dtype == torch.float32:
         return nullcontext()
     return torch.autocast(device.type, dtype=dtype)
+
+
+_WITH_AUTOCAST = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia")
+
+
+@contextmanager
+def apart_from_autocast() -> Iterator[None]:
+    """As if no caller were in a ``torch.autocast`` of its own; on the outside all is as it was.
+
+    An outer autocast would compute in its type what is wanted in fp32. And within it PyTorch keeps the casts of weights
+    until the outermost autocast ends: steps in there would change weights, and go on with what they were cast to before
+    (a loss of 5.6 where 1.2 is right). So the levels that are entered are left, for this thread.
+    """
+    levels = torch.autocast_increment_nesting() - 1
+    for _ in range(levels + 1):
+        torch.autocast_decrement_nesting()
+    kinds, keeps = (
+        [kind for kind in _WITH_AUTOCAST if torch.is_autocast_enabled(kind)],
+        torch.is_autocast_cache_enabled(),
+    )
+    _set_autocast(kinds, on=False, keeps=True)
+    try:
+        yield
+    finally:
+        _set_autocast(kinds, on=True, keeps=keeps)
+        for _ in range(levels):
+            torch.autocast_increment_nesting()
+
+
+def _set_autocast(kinds: Sequence[str], *, on: bool, keeps: bool) -> None:
+    torch.clear_autocast_cache()
+    torch.set_autocast_cache_enabled(keeps)
+    for kind in kinds:
+        torch.set_autocast_enabled(kind, on)
+
+
+def each_apart_from_autocast(made: Iterator[T]) -> Iterator[T]:
+    """What ``made`` gives, each made so; who takes them has its autocast in between."""
+    while True:
+        with apart_from_autocast():
+            try:
+                one = next(made)
+            except StopIteration:
+                return
+        yield one
 
 
 def seed_here(seed: int, device: torch.device) -> None:

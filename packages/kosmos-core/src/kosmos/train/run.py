@@ -14,6 +14,7 @@ from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.given import A_RUN, MADE_BY, check_is, path_of
 from kosmos.lock import check_lock, keeping
 from kosmos.plugins import Registry, check_registry, load_plugins
+from kosmos.runtime.devices import apart_from_autocast
 from kosmos.runtime.parallel import Parallel, joined
 from kosmos.train.alike import check_same_run
 from kosmos.train.given_data import given_data, noting
@@ -25,6 +26,7 @@ from kosmos.train.session import Session
 __all__ = ["RunResult", "resume_run", "train_model"]
 
 
+@apart_from_autocast()
 @torch.inference_mode(False)  # which is grad mode, too
 def train_model(
     config: RunConfig,
@@ -64,6 +66,7 @@ def train_model(
         return Session(config, None, plugins, reporter or Reporter(), parallel, given).go()
 
 
+@apart_from_autocast()
 @torch.inference_mode(False)
 def resume_run(
     output: str | Path,

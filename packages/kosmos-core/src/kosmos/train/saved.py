@@ -37,7 +37,7 @@ from kosmos.names import listed
 from kosmos.plugins import Registry, check_registry
 from kosmos.run_file import make_run
 from kosmos.runtime.cores import hold_threads
-from kosmos.runtime.devices import pick_device, pick_precision
+from kosmos.runtime.devices import apart_from_autocast, pick_device, pick_precision
 from kosmos.runtime.environment import own_local_rank
 from kosmos.train.best import measure_of, ranked, values
 from kosmos.train.going_on import in_quotes, what_resumes
@@ -135,6 +135,7 @@ def load_run(
     return found
 
 
+@apart_from_autocast()
 @torch.inference_mode(False)  # which is grad mode, too: parts are tried out, and weights are to be trained
 def opened_run(
     output: str | Path,
