@@ -71,12 +71,17 @@ def test_who_takes_answers_has_its_autocast_in_between(parts) -> None:
             assert torch.is_autocast_enabled("cpu")
 
 
+@apart_from_autocast()
+def fails_apart() -> None:
+    assert not torch.is_autocast_enabled("cpu")
+    assert torch.is_autocast_cache_enabled()
+    raise ValueError("on purpose")
+
+
 def test_autocast_is_as_it_was_also_where_something_failed() -> None:
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False), torch.autocast("cpu", torch.bfloat16):
-        with pytest.raises(ValueError, match="on purpose"), apart_from_autocast():
-            assert not torch.is_autocast_enabled("cpu")
-            assert torch.is_autocast_cache_enabled()
-            raise ValueError("on purpose")
+        with pytest.raises(ValueError, match="on purpose"):
+            fails_apart()
         assert torch.is_autocast_enabled("cpu")
         assert not torch.is_autocast_cache_enabled()
         assert torch.autocast_decrement_nesting() == 1
