@@ -247,7 +247,7 @@ def test_what_is_neither_reporter_nor_registry_leaves_no_folder_behind(given, sa
 @pytest.mark.parametrize("source", [None, [[1, 2]], torch.zeros(2, 2), 3, Image.new("RGB", (2, 2))])
 def test_media_are_bytes_arrays_or_files(source):
     with pytest.raises(
-        ConfigError, match=r"^Media: the source is a \w+; expected a Path, bytes or an array of numpy; "
+        ConfigError, match=r"^Media: the source is a \w+; expected a Path, the bytes of an encoded file or an array "
     ):
         Media("ticks", source)
 

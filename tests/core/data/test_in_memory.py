@@ -28,6 +28,30 @@ def test_a_list_or_a_generator_of_documents_is_a_source() -> None:
     assert len(Documents("none are left", [])) == 0
 
 
+def test_documents_are_split_by_their_origins() -> None:
+    train, held_out = Documents("sums", sums(200)).split(0.1)
+    assert (repr(train), len(held_out)) == ("Documents('sums', 180 documents)", 20)
+    origins = [{document.origin for document in part.documents} for part in (train, held_out)]
+    assert origins[0] | origins[1] == {f"sum {n}" for n in range(200)}
+    turned = Documents("turned", sums(200)[::-1]).split(0.1)[1]
+    assert [document.origin for document in turned.documents] == [d.origin for d in held_out.documents][::-1]
+
+
+def test_documents_of_one_origin_are_split_together() -> None:
+    pairs = Documents("pairs", [document for document in sums(40) for _ in range(2)])
+    train, held_out = pairs.split(0.25)
+    assert len(held_out) == 20
+    assert not {d.origin for d in train.documents} & {d.origin for d in held_out.documents}
+    with pytest.raises(ConfigError, match=r"Documents 'one': split: .* there are no two origins"):
+        Documents("one", sums(1) * 5).split(0.5)
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, True, "0.1", None])
+def test_a_share_is_between_0_and_1(share: Any) -> None:
+    with pytest.raises(ConfigError, match="Documents 'sums': split: expected a share between 0 and 1, got "):
+        Documents("sums", sums(9)).split(share)
+
+
 def test_a_copy_in_another_process_tells_itself_likewise() -> None:
     source = Documents("photos", [Document("a", (Media("image", np.zeros((2, 2, 3), np.uint8)), Mark("<|user|>")))])
     copy = pickle.loads(pickle.dumps(source))

@@ -148,6 +148,29 @@ def test_weights_are_not_drawn_in_a_type_that_nobody_has_stated(tmp_path: Path, 
     assert not (tmp_path / "new").exists()
 
 
+def test_a_share_that_is_stated_is_not_passed_over_beside_sources(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^data\.held_out 0\.2: is of data\.sources, .* give train_model held_out \(Do"
+    ):
+        train_model(run_on(tmp_path / "run", data={"held_out": 0.2}), sources=SOURCES["sources"])
+    run = run_on(tmp_path / "run", data={"held_out": 0.2}, train={"steps": 1, "warmup_steps": 0})
+    assert train_model(run, **SOURCES).after.overall.documents == 10
+    assert train_model(run_on(tmp_path / "all", data={"held_out": 0}), sources=SOURCES["sources"]).after is None
+
+
+def test_who_gives_sources_is_told_how_to_hold_some_out(tmp_path: Path) -> None:
+    stops = run_on(tmp_path / "run", evaluate={"every_steps": 2, "patience": 1})
+    with pytest.raises(
+        ConfigError, match=r"^evaluate\.patience: nothing is held out to go by; give held_out beside sour"
+    ):
+        train_model(stops, sources=SOURCES["sources"])
+    scores = run_on(tmp_path / "run", evaluate={"every_steps": 2})
+    (line,) = train_model(scores, sources=SOURCES["sources"]).warnings
+    assert line.startswith(
+        "evaluate.every_steps 2: nothing is held out to be scored; give held_out beside sources (Doc"
+    )
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_a_run_trains_wherever_it_is_called(tmp_path: Path, mode) -> None:
     train_model(run_on(tmp_path / "run", train={"steps": 2}), **SOURCES)

@@ -58,8 +58,9 @@ class Media:
             if isinstance(source, str):
                 raise NoSuchPart(f"Media: the source is a string; write a file as Path({repr(source)[:80]})")
             raise NoSuchPart(
-                f"Media: the source is a {type(source).__name__}; expected a Path, bytes or an array of numpy; "
-                "numpy.asarray makes arrays of pictures and tensors"
+                f"Media: the source is a {type(source).__name__}; expected a Path, the bytes of an encoded file or an "
+                "array of numpy in the form of its modality; give the file itself, or save what was decoded of it into "
+                "an io.BytesIO and give getvalue(), since numpy.asarray alone may show it otherwise than the file"
             )
         rate_hz: Any = self.rate_hz
         if rate_hz is not None and (isinstance(rate_hz, bool) or not isinstance(rate_hz, Real)):

@@ -10,6 +10,7 @@ from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
 from kosmos.data.mixture import Mixture
 from kosmos.data.plan import Planner
+from kosmos.data.sources.given import SPLIT, is_noted
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry
@@ -64,7 +65,9 @@ def check_scored(config: RunConfig, held_out: Sequence[Source]) -> None:
         "evaluate.best": config.evaluate.best is not None,
     }
     if not held_out and (field := next((name for name, value in waits.items() if value), None)):
-        raise ConfigError(f"{field}: nothing is held out to go by; raise data.held_out or leave it out")
+        given = any(is_noted(entry.path) for entry in config.data.sources)
+        what = f"give held_out beside sources ({SPLIT})" if given else "raise data.held_out"
+        raise ConfigError(f"{field}: nothing is held out to go by; {what} or leave it out")
 
 
 def check_best(

@@ -21,6 +21,7 @@ from kosmos.data.plan import Planner
 from kosmos.data.processor import Processor
 from kosmos.data.shown import scored_only
 from kosmos.data.sources.blind import blind_of
+from kosmos.data.sources.given import SPLIT, is_noted
 from kosmos.data.sources.not_read import warnings_of
 from kosmos.data.sources.remarks import remarks_of
 from kosmos.data.sources.splits import split_of
@@ -56,7 +57,7 @@ def doubts(
     streams: Iterable[tuple[str, Any]] = (),
     processors: Mapping[str, Processor] = MappingProxyType({}),
     tokenizer: Tokenizer | None = None,
-    scored: Sequence[Source] = (),
+    scored: Sequence[Source] | None = None,
 ) -> Iterator[str]:
     """Warnings about a run.
 
@@ -67,7 +68,7 @@ def doubts(
         streams: its streams by their names.
         processors: those of its modalities by their names.
         tokenizer: its own.
-        scored: what it holds out, and scores beside that, questions too.
+        scored: what it holds out, and scores beside that, questions too; None where that is not known.
     """
     for name, processor in processors.items():
         yield from (f"modalities.{name}: {hint}" for hint in _hints(processor))
@@ -83,6 +84,7 @@ def doubts(
         yield from _frozen_backbone(config.backbone, backbone)
         yield from _turns(config, tokenizer)
     if not resumed:
+        yield from _never_scored(config) if scored is not None and not scored else ()
         yield from _scored_and_trained(config)
         yield from held_out_elsewhere(config, sources, scored)
         yield from _router(backbone)
@@ -100,9 +102,9 @@ def doubts(
             yield from warnings_of_unnamed(source)
             yield from warnings_of(source.name, getattr(source, "left_out", {}))
             yield from _short_pieces(config, source, tokenizer)
-        for source in (*sources, *scored_only(sources, scored)):
+        for source in (*sources, *scored_only(sources, scored or ())):
             yield from remarks_of(source)
-        for source in scored_only(sources, scored):
+        for source in scored_only(sources, scored or ()):
             yield from blind_of(source, config.modalities)
     yield from _held_nowhere(config, [getattr(source, "modalities", None) for source in sources])
 
@@ -299,6 +301,13 @@ def _settings(config: RunConfig, *, resumed: bool) -> Iterator[str]:
         yield (
             f"backbone.dtype {dtype} has no effect: train.weights=bf16 makes all weights bf16; leave one of them out"
         )
+
+
+def _never_scored(config: RunConfig) -> Iterator[str]:
+    if config.evaluate.every_steps and not config.evaluate.choices:
+        given = any(is_noted(entry.path) for entry in config.data.sources)
+        what = f"give held_out beside sources ({SPLIT})" if given else "raise data.held_out"
+        yield f"evaluate.every_steps {config.evaluate.every_steps}: nothing is held out to be scored; {what}"
 
 
 def _scored_and_trained(config: RunConfig) -> Iterator[str]:

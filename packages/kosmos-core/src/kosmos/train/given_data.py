@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kosmos.config import RunConfig, SourceConfig
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import LOOKED_AT, sampled_fingerprint, tells_itself
-from kosmos.data.sources.given import is_noted, noted
+from kosmos.data.sources.given import SPLIT, is_noted, noted
 from kosmos.errors import ConfigError, DataError
 from kosmos.evaluate.score import check_sources
 from kosmos.train.length import Report, Wait
@@ -79,7 +79,22 @@ def given_data(
         raise ConfigError("sources: there are none; leave it out to train on data.sources of the run")
     if any(not (resumed and is_noted(entry.path)) for entry in config.data.sources):
         raise ConfigError("sources: the run has data.sources too; give one of them")
+    if not (resumed or held_out):
+        _refuse_share(config)
     return GivenData(sources, held_out)
+
+
+def _refuse_share(config: RunConfig) -> None:
+    """Raises ConfigError where a share is to be held out, which would be done of no documents that are given.
+
+    The default of a run file, which each written one states, means nothing by it.
+    """
+    share = config.data.held_out
+    if share not in (0, type(config.data).model_fields["held_out"].default):
+        raise ConfigError(
+            f"data.held_out {share:g}: is of data.sources, and the run is given its sources; give train_model held_out "
+            f"({SPLIT}), or set data.held_out to 0 to train on all of them"
+        )
 
 
 def noting(config: RunConfig, given: GivenData | None) -> RunConfig:

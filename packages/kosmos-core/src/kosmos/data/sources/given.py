@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kosmos.errors import DataError
 
+SPLIT = "Documents.split makes both of one"
+"""Where what is held out comes from, of documents that are given."""
 NOTED = " (given to train_model)"
 """How the path of such a source ends."""
 
