@@ -50,6 +50,8 @@ class Parallel:
     """Process group of what is told; None is that of all ranks."""
     sharing: int = 1
     """Neighbouring ranks that train the same rows together, each with a part of the matrices or of the tokens."""
+    of_caller: tuple[Any, ...] = ()
+    """Process groups of who called, which stay."""
 
     @staticmethod
     def from_environment(device: str) -> Parallel:
@@ -64,7 +66,9 @@ class Parallel:
         parallel = Parallel(own_rank(world_size), world_size, own_local_rank(), num_local_processes())
         if world_size > 1 and is_launched():
             end_with_launcher()
-        if world_size > 1 and not dist.is_initialized():
+        if world_size > 1 and dist.is_initialized():
+            return replace(parallel, of_caller=tuple(_groups()))
+        if world_size > 1:
             with meeting(parallel.rank, world_size, meeting_place()):
                 parallel._join(device)
         return parallel
@@ -191,10 +195,15 @@ class Parallel:
         return error
 
     def close(self) -> None:
-        """Leave the group of all ranks and those beside it, which are freed at the end of the process."""
+        """Leave the group of all ranks and those beside it, which are freed at the end of the process.
+
+        Where a caller had made that of all ranks, it leaves those beside it alone.
+        """
         if self.world_size > 1 and dist.is_initialized():
-            atexit.register(_free, [*dist.distributed_c10d._world.pg_map])
-            dist.destroy_process_group()
+            own = [group for group in _groups() if group not in self.of_caller]
+            atexit.register(_free, own)
+            for group in own if self.of_caller else [None]:
+                dist.destroy_process_group(group)
 
     def leave(self, error: BaseException) -> None:
         """As ``close``, of a run that failed. Groups of NCCL stay as they are where another rank may be gone."""
@@ -219,6 +228,10 @@ def joined(device: str) -> Iterator[Parallel]:
         parallel.leave(error)
         raise
     parallel.close()
+
+
+def _groups() -> list[Any]:
+    return [*dist.distributed_c10d._world.pg_map]
 
 
 def _free(groups: list[Any]) -> None:
