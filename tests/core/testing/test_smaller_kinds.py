@@ -144,7 +144,7 @@ MUTANTS = [
     Mutant("Small.draw_weights", other_weights, "backbone little", "weights-by-seed", "has other values when"),
     Mutant("descent", made_of(smaller.Ascent), "optimizer momentum", "lowers-a-loss", "the loss went from"),
     Mutant("descent", made_of(smaller.OwnRate), "optimizer momentum", "obeys-the-rate", "parameters moved"),
-    Mutant("descent", one_group, "optimizer momentum", "obeys-the-rate", "param_groups has 1"),
+    Mutant("descent", one_group, "optimizer momentum", "obeys-the-rate", "keeps 1 groups of parameters"),
     Mutant("descent", made_of(smaller.Counting), "optimizer momentum", "state-round-trips", "after loading"),
     Mutant("stairs", by_rank, "schedule stairs", "share-of-the-peak", "-0.5 at step 0"),
     Mutant("stairs", endless, "schedule stairs", "share-of-the-peak", "nan at step"),

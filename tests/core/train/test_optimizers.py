@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from kosmos import OptimizerSpec, hookimpl, train_model
+from kosmos import OptimizerSpec, hookimpl, resume_run, train_model
 from kosmos.errors import ConfigError, PluginError
 from kosmos.train.optim import adamw_compiled, lion_compiled
 from kosmos.train.optim.blocks import block_of
-from support.runs import small_run, ticks_registry
+from support.runs import assert_same_tensors, rows_of, small_run, ticks_registry
 
 
 def groups_of(*parameters):
@@ -59,10 +59,70 @@ class Flat:
         yield OptimizerSpec(name="flat", target=f"{__name__}:flat", summary="Drops its groups.")
 
 
+def by_layer(groups, learning_rate):
+    """A tenth of the rate for what is in the first block."""
+    own = [
+        {"name": name, "params": [p], "lr": group["lr"] * (0.1 if "blocks.0" in name else 1.0), "weight_decay": 0.0}
+        for group in groups
+        for name, p in zip(group["names"], group["params"], strict=True)
+    ]
+    return torch.optim.SGD(own, learning_rate, momentum=0.9)
+
+
+def losing(groups, learning_rate):
+    own = [{**group, "name": f"{group['name']} {number}"} for number, group in enumerate(groups)]
+    return torch.optim.SGD(own[:-1], learning_rate)
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(by_layer=by_layer, losing=losing))
+
+    class Own:
+        KOSMOS_API = 1
+
+        @hookimpl
+        def kosmos_optimizers():
+            for name in ("by_layer", "losing"):
+                yield OptimizerSpec(name=name, target=f"{__name__}:{name}", summary="Makes groups of its own.")
+
+    return ticks_registry(plugin=Own)
+
+
+def test_an_optimizer_may_split_its_groups_by_rates_of_their_own(tmp_path, plugin):
+    train = {"optimizer": "by_layer", "steps": 4, "warmup_steps": 0, "learning_rate": 0.1, "schedule": "constant"}
+    config = small_run(tmp_path / "run", train=train)
+    output = train_model(config, registry=plugin).output
+    rows = rows_of(output / "metrics.jsonl")
+    rates = rows[0]["learning_rate_by_part"]
+    assert [*{rate for name, rate in rates.items() if "blocks.0" in name}] == [pytest.approx(0.01)]
+    assert [*{rate for name, rate in rates.items() if "blocks.0" not in name}] == [pytest.approx(0.1)]
+    train_model(small_run(tmp_path / "cut", train={**train, "steps": 2}), registry=plugin)
+    resumed = resume_run(tmp_path / "cut", {"train": {"steps": 4}}, registry=plugin)
+    assert_same_tensors(output, resumed.output)
+    assert "learning rate" not in "".join(resumed.warnings)
+
+
+def test_a_rate_that_jumps_up_is_told_of_a_group_of_the_optimizer_too(tmp_path, plugin):
+    train = {"optimizer": "by_layer", "steps": 2, "warmup_steps": 0, "learning_rate": 0.1}
+    train_model(small_run(tmp_path / "run", train=train), registry=plugin)
+    resumed = resume_run(tmp_path / "run", {"train": {"steps": 8}}, registry=plugin)
+    (line,) = (line for line in resumed.warnings if "the learning rate" in line)
+    assert "To go on evenly set train.learning_rate=" in line
+
+
+def test_an_optimizer_that_loses_parameters_is_named(tmp_path, plugin):
+    config = small_run(tmp_path / "run", train={"optimizer": "losing"})
+    with pytest.raises(
+        PluginError, match=r"^train\.optimizer: losing: its groups hold \d+ parameters, \d+ of the \d+ that"
+    ):
+        train_model(config, registry=plugin)
+
+
 def test_an_optimizer_of_a_plugin_that_drops_its_groups_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(flat=flat))
     config = small_run(tmp_path / "run", train={"optimizer": "flat"})
-    with pytest.raises(PluginError, match=r"^train\.optimizer: flat keeps 1 groups of parameters, \d were given"):
+    with pytest.raises(PluginError, match=r"^train\.optimizer: flat: keeps 1 groups of parameters, \d were given"):
         train_model(config, registry=ticks_registry(plugin=Flat))
 
 

@@ -37,6 +37,8 @@ def jumps(trainer: Trainer, last: Mapping[str, Any] | None) -> Iterator[str]:
     if risen.get(part, 0.0) <= JUMP:
         return
     evenly = f"{_field(trainer.config, part)}={before[part] / now:.2e}"
+    if part not in trainer.parts:  # a group of the optimizer's own, whose peak goes with that of the run
+        evenly = f"train.learning_rate={train.learning_rate * before[part] / now / peaks[part]:.2e}"
     of = f" of {part}" if len({*peaks.values()}) > 1 or len({*before.values()}) > 1 else ""
     yield (
         f"the learning rate{of} was {before[part]:.2e} at step {step} and is {now * peaks[part]:.2e} at step "
@@ -49,7 +51,7 @@ def jumps(trainer: Trainer, last: Mapping[str, Any] | None) -> Iterator[str]:
 def unused_rate(trainer: Trainer) -> Iterator[str]:
     """A warning where ``train.learning_rate`` is stated, and says nothing since each part has a rate of its own."""
     config = trainer.config
-    fields = dict.fromkeys(_field(config, name.removesuffix(UNDECAYED)) for name in trainer.groups)
+    fields = dict.fromkeys(_field(config, part) for part in trainer.parts)
     if fields and "train.learning_rate" not in fields:
         yield (
             f"train.learning_rate {config.train.learning_rate:g}: no part is trained at it, since each has a rate of "

@@ -36,7 +36,7 @@ from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.optim.states import check_made_with, made_with
 from kosmos.train.output import RunFolder
-from kosmos.train.parameter_groups import by_part, learning_rates, parameter_groups
+from kosmos.train.parameter_groups import by_part, learning_rates, parameter_groups, rated_groups
 from kosmos.train.passes import open_passes
 from kosmos.train.reference import Reference
 from kosmos.train.schedules import share_at
@@ -97,7 +97,7 @@ class Trainer:
         self.losses = before if self.reference is None else self.reference.before(before)
         groups = parameter_groups(self.model, self.config)
         self.names = {id(p): n for g in groups for n, p in zip(g["names"], g["params"], strict=True)}
-        self.parameters, self.groups = [p for g in groups for p in g["params"]], [g["name"] for g in groups]
+        self.parameters = [p for g in groups for p in g["params"]]
         self.parts = by_part(groups)
         self._agree_on_compiling(parallel.agreed(lambda: self._open_optimizer(groups)))
         sizes = {source.name: len(source) for source in feeder.feed.mixture.sources}
@@ -312,10 +312,11 @@ class Trainer:
             "optimizer", train.optimizer.name, groups, train.learning_rate,
             options=train.optimizer.options, path="train.optimizer",
         )  # fmt: skip
-        if (kept := len(self.optimizer.param_groups)) != len(groups):
-            name = train.optimizer.name
-            raise PluginError(f"train.optimizer: {name} keeps {kept} groups of parameters, {len(groups)} were given")
-        self.peaks = [g["lr"] for g in groups]
+        try:
+            rated = rated_groups(self.optimizer.param_groups, groups)
+        except PluginError as error:
+            raise PluginError(f"train.optimizer: {train.optimizer.name}: {error}") from None
+        self.groups, self.peaks = [g["name"] for g in rated], [g["lr"] for g in rated]
         self.release = GradientRelease(self.optimizer) if train.release_gradients else None
         self.schedule = open_schedule(train, registry)
         return self.optimizer.uncompiled if isinstance(self.optimizer, Parameterwise) else None

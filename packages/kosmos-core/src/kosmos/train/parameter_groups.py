@@ -8,6 +8,7 @@ from typing import Any, cast
 from torch import nn
 
 from kosmos.config import RunConfig, StreamConfig
+from kosmos.errors import PluginError
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.protocols import Backbone
 
@@ -59,6 +60,35 @@ def by_part(groups: Sequence[Group]) -> dict[str, list[nn.Parameter]]:
     for group in groups:
         parts.setdefault(group["name"].removesuffix(UNDECAYED), []).extend(group["params"])
     return parts
+
+
+def rated_groups(kept: Sequence[Group], groups: Sequence[Group]) -> Sequence[Group]:
+    """The groups whose ``name`` and ``lr`` (the peak) count: those that were given, or what an optimizer made of them.
+
+    Args:
+        kept: what the optimizer has.
+        groups: what it was given.
+
+    Raises:
+        PluginError: groups of its own lack names, or do not hold each parameter once.
+    """
+    names = [group.get("name") for group in kept]
+    if not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
+        if len(kept) == len(groups):
+            return groups
+        raise PluginError(
+            f"keeps {len(kept)} groups of parameters, {len(groups)} were given; where an optimizer makes groups of its "
+            "own, each has a name that no other has, and the lr that is its peak"
+        )
+    if [[*map(id, group["params"])] for group in kept] == [[*map(id, group["params"])] for group in groups]:
+        return groups
+    held, given = ([id(p) for group in of for p in group["params"]] for of in (kept, groups))
+    if sorted(held) != sorted(given):
+        raise PluginError(
+            f"its groups hold {len(held):,} parameters, {len({*given} & {*held}):,} of the {len(given):,} that were "
+            "given; each has to be in one group"
+        )
+    return [{**group, "lr": float(group["lr"])} for group in kept]
 
 
 def learning_rates(names: Sequence[str], rates: Sequence[float]) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from kosmos.errors import PluginError
 from kosmos.testing.promise import BrokenPromise, rule
 from kosmos.testing.subjects import ComponentUnderTest
+from kosmos.train.parameter_groups import rated_groups
 
 Optimizer = torch.optim.Optimizer
 RATE = 0.01
@@ -59,11 +61,16 @@ def lowers_a_loss(optimizer: ComponentUnderTest) -> None:
         raise BrokenPromise(f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}")
 
 
-@rule("optimizer", "obeys-the-rate", "the groups stay as they were given, and at a rate of 0 nothing moves")
+@rule("optimizer", "obeys-the-rate", "each parameter is in one group, and at a rate of 0 nothing moves")
 def obeys_the_rate(optimizer: ComponentUnderTest) -> None:
     parameters, made = _quadratic(optimizer)
-    if len(made.param_groups) != 2 or [p for g in made.param_groups for p in g["params"]] != parameters:
-        raise BrokenPromise(f"2 groups were given and param_groups has {len(made.param_groups)}")
+    given = [{"params": [parameter]} for parameter in parameters]
+    try:
+        as_given = rated_groups(made.param_groups, given) is given
+    except PluginError as error:
+        raise BrokenPromise(str(error)) from error
+    if as_given and [p for g in made.param_groups for p in g["params"]] != parameters:
+        raise BrokenPromise("2 groups were given and param_groups holds other parameters")
     for group in made.param_groups:
         group["lr"] = 0.0
     before = [parameter.detach().clone() for parameter in parameters]
