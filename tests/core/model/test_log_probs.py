@@ -64,3 +64,15 @@ def test_what_is_no_model_or_no_row_is_refused_in_a_line() -> None:
         log_probs(torch.nn.Linear(1, 1), COMPOSED.pack(DOCUMENTS))
     with pytest.raises(ConfigError, match=r"got OmniModel and list"):
         log_probs(COMPOSED.model, DOCUMENTS)  # type: ignore[arg-type]
+
+
+def test_a_compiled_model_is_taken_and_one_that_ddp_wraps_is_refused() -> None:
+    row = COMPOSED.pack(DOCUMENTS)
+    compiled = log_probs(torch.compile(COMPOSED.model, backend="eager"), row)
+    assert all(torch.equal(*pair) for pair in zip(compiled, log_probs(COMPOSED.model, row), strict=True))
+    wrapped = torch.nn.Module()
+    wrapped.module = COMPOSED.model  # as DistributedDataParallel and DataParallel hold it
+    with pytest.raises(
+        ConfigError, match=r"exchanges gradients in its own forward alone, .* a module whose forward ca"
+    ):
+        log_probs(wrapped, row)

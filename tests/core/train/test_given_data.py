@@ -171,6 +171,37 @@ def test_who_gives_sources_is_told_how_to_hold_some_out(tmp_path: Path) -> None:
     )
 
 
+def test_a_model_that_a_loop_of_ones_own_has_trained_is_a_run(tmp_path: Path, capsys) -> None:
+    composed = compose_run(run_on(tmp_path / "never made"))
+    with torch.no_grad():
+        for parameter in composed.model.parameters():
+            parameter.mul_(0.5)
+    found = score(composed, SOURCES["held_out"]).overall.loss
+    assert save_run(composed, tmp_path / "own", step=300) == tmp_path / "own"
+    loaded = load_run(tmp_path / "own")
+    assert (loaded.step, loaded.composition.config.output) == (300, tmp_path / "own")
+    assert score(loaded.composition, SOURCES["held_out"]).overall.loss == found
+    assert main(["eval", str(tmp_path / "own"), "--max-documents", "4"]) == 0
+    with pytest.raises(CheckpointError, match=r"without the state of an optimizer; begin a run with it"):
+        resume_run(tmp_path / "own", **SOURCES)
+    begun = run_on(tmp_path / "next", init=str(tmp_path / "own"), train={"steps": 1, "warmup_steps": 0})
+    assert train_model(begun, **SOURCES).before.overall.loss == pytest.approx(found)
+    assert save_run(loaded.composition, tmp_path / "again") == tmp_path / "again"
+    assert load_run(tmp_path / "again").step == 0
+
+
+def test_what_is_not_as_it_was_composed_is_not_saved(tmp_path: Path) -> None:
+    composed = compose_run(run_on(tmp_path / "never made"))
+    composed.model.backbone.register_buffer("more", torch.zeros(1))
+    with pytest.raises(ConfigError, match=r"save_run: the model has other tensors than its run \(backbone\.more\)"):
+        save_run(composed, tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+    with pytest.raises(
+        ConfigError, match=r"run: expected a SavedRun, got OmniModel; load_run gives one; a Composition"
+    ):
+        save_run(composed.model, tmp_path / "own")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_a_run_trains_wherever_it_is_called(tmp_path: Path, mode) -> None:
     train_model(run_on(tmp_path / "run", train={"steps": 2}), **SOURCES)

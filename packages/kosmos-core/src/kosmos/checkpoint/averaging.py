@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,19 +32,21 @@ def write_average(loaded: Sequence[Loaded], checkpoints: Path) -> Path:
         OSError: the disk is full or not writable.
     """
     steps = [one.state["step"] for one in loaded]
-    return write_weights(mean([one.tensors for one in loaded]), loaded[-1], checkpoints, of=steps)
+    return write_weights(mean([one.tensors for one in loaded]), loaded[-1].state, checkpoints, of=steps)
 
 
-def write_weights(weights: Mapping[str, Tensor], loaded: Loaded, checkpoints: Path, *, of: Sequence[int]) -> Path:
+def write_weights(
+    weights: Mapping[str, Tensor], state: Mapping[str, Any], checkpoints: Path, *, of: Sequence[int]
+) -> Path:
     """Write weights as the checkpoint of a step, whose optimizer knows nothing: no run goes on from it.
 
     Args:
-        loaded: whose step and data it has.
+        state: of the checkpoint whose step and data it has.
         of: the steps that they are the mean of; none where they are of somebody's making.
 
     Returns, Raises: as ``write_average``.
     """
-    step: int = loaded.state["step"]
+    step: int = state["step"]
     partial = folders.begin(checkpoints, step)
     writer = ShardWriter(partial / folders.TENSORS)
     try:
@@ -51,7 +54,7 @@ def write_weights(weights: Mapping[str, Tensor], loaded: Loaded, checkpoints: Pa
     except CheckpointException as error:  # a BaseException
         raise OSError(cause_of(error)) from error
     hashes = folders.hash_and_sync(partial, writer.names)
-    return folders.commit(partial, step, {**loaded.state, "optimizer": {}, AVERAGED: [*of]}, hashes)
+    return folders.commit(partial, step, {**state, "optimizer": {}, AVERAGED: [*of]}, hashes)
 
 
 def mean(folders_of_tensors: Sequence[Path]) -> dict[str, Tensor]:

@@ -24,7 +24,9 @@ def log_probs(model: nn.Module, batch: PackedBatch) -> list[Tensor]:
     tokens are never held: those of 512 at a time are made again in the backward pass.
 
     Args:
-        model: ``Composition.model``.
+        model: ``Composition.model``, also as ``torch.compile`` wraps it, though it is not run compiled here. A
+            ``DistributedDataParallel`` exchanges gradients in its own forward alone: let that be of a module whose
+            forward calls ``log_probs``.
         batch: as ``Composition.pack`` gives, where the model is (``batch.to(device)``).
 
     Returns:
@@ -42,6 +44,12 @@ def log_probs(model: nn.Module, batch: PackedBatch) -> list[Tensor]:
         ...     gain = torch.stack([own.sum() for own in log_probs(model, batch)]) - before
         ...     return -torch.nn.functional.logsigmoid(beta * (gain[0::2] - gain[1::2])).mean()
     """
+    model = getattr(model, "_orig_mod", model)
+    if isinstance(getattr(model, "module", None), OmniModel):
+        raise ConfigError(
+            f"log_probs: {type(model).__name__} exchanges gradients in its own forward alone, which is not run here; "
+            "let it wrap a module whose forward calls log_probs(model, row)"
+        )
     if not isinstance(model, OmniModel) or not isinstance(batch, PackedBatch):
         raise ConfigError(
             "log_probs: expected the model of a Composition and a row of its pack, got "

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kosmos.checkpoint.folder import TENSORS, Loaded, begin, commit, load_step, manifest_of, sync
+from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, TrainingError
 from kosmos.lock import LOCK_FILE
 from kosmos.run_file import make_run
@@ -52,7 +53,19 @@ def new_run(run: RunFolder, output: Path) -> Iterator[RunFolder]:
         ConfigError: ``output`` is there already, or cannot be made.
         TrainingError: something cannot be copied; nothing is left of it.
     """
-    config = make_run(run.read_config(), {"output": str(output.resolve())}, where=str(run.run_file))
+    config = make_run(run.read_config(), where=str(run.run_file))
+    with run_folder(config, output, f"cannot copy what {run.path} has") as new:
+        for file in (run.model, run.path / LOCK_FILE):
+            if file.exists():
+                shutil.copyfile(file, new.path / file.name)
+        if run.tokenizer.exists():
+            shutil.copytree(run.tokenizer, new.tokenizer)
+        yield new
+
+
+@contextmanager
+def run_folder(config: RunConfig, output: Path, fails: str = "cannot write") -> Iterator[RunFolder]:
+    """A folder that is the run's once the block has ended well; what fails in it ``fails``. Raises as ``new_run``."""
     try:
         output.mkdir(parents=True)
     except FileExistsError:
@@ -61,19 +74,12 @@ def new_run(run: RunFolder, output: Path) -> Iterator[RunFolder]:
         raise ConfigError(f"{output}: cannot make the folder ({error.strerror}); name another") from error
     new = RunFolder(output)
     try:
-        for file in (run.model, run.path / LOCK_FILE):
-            if file.exists():
-                shutil.copyfile(file, new.path / file.name)
-        if run.tokenizer.exists():
-            shutil.copytree(run.tokenizer, new.tokenizer)
         yield new
-        new.write_config(config)
+        new.write_config(config.model_copy(update={"output": output.resolve()}))
     except BaseException as error:
         shutil.rmtree(output, ignore_errors=True)
         if isinstance(error, OSError):
-            raise TrainingError(
-                f"{output}: cannot copy what {run.path} has ({error}); nothing is left there"
-            ) from error
+            raise TrainingError(f"{output}: {fails} ({error}); nothing is left there") from error
         raise
 
 
