@@ -10,7 +10,7 @@ import pandas
 import pytest
 import torch
 
-from kosmos import ConfigError, make_run
+from kosmos import ConfigError, Documents, make_run
 from kosmos.run_file import dump_run, read_run_file
 
 
@@ -80,3 +80,72 @@ def test_rows_in_memory_are_no_sources_and_what_to_do_is_said(part, shape):
         with pytest.raises(ConfigError, match=says) as caught:
             make_run({part: {"sources": shape(rows)}})
         assert "\n" not in str(caught.value)
+
+
+class Saved:
+    """As tokenizers and models of transformers."""
+
+    def save_pretrained(self, folder): ...
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"tokenizer": Saved()}, r"run: tokenizer: expected fields, .*; a run names files: save it \(save_pretrained"),
+        ({"tokenizer": {"name": Saved()}}, r"run: tokenizer\.name: .*; a run names files: save it \(save_pretrained"),
+        (
+            {"backbone": {"name": "hf", "model": Saved()}},
+            r"run: backbone: model: expected text, .*; a run names files: save it \(save_pretrained",
+        ),
+        (
+            {"train": {"optimizer": torch.optim.AdamW}},
+            r"run: train\.optimizer: .*; a run names its parts: register it b",
+        ),
+        ({"backbone": torch.nn.Linear(2, 2)}, r"run: backbone: .*; a run names its parts: register it by a plugin, "),
+        (
+            {"evaluate": {"metrics": [len]}},
+            r"run: evaluate\.metrics\.0: .* script or notebook can be itself \(load_plu",
+        ),
+        (
+            {"data": {"sources": [Documents("a", [])]}},
+            r"run: data\.sources\.0: .*; give it to train_model\(config, sour",
+        ),
+    ],
+)
+def test_an_object_in_place_of_a_name_is_told_how_it_gets_one(given, says):
+    with pytest.raises(ConfigError, match=says):
+        make_run(given)
+
+
+LAYERS = [
+    {"modalities": ["image"], "train": {"steps": 30}},
+    {"tokenizer": "bytes", "data": {"sources": ["a.jsonl", {"path": "b.csv", "held_out": {"fold": 4}}]}},
+    {
+        "modalities": {"x": {"stream": "y"}},
+        "streams": {"y": {"encoder": "own", "connector": {"name": "mlp", "depth": 2}}},
+    },
+    {"train": {"epochs": 2.5, "optimizer": {"name": "lion", "betas": (0.9, 0.95)}}, "output": Path("runs/mine")},
+    {
+        "evaluate": {"generate": {"documents": 8}, "metrics": "bleu"},
+        "init": "runs/first",
+        "backbone": {"lora": {}},
+    },
+]
+
+
+@pytest.mark.parametrize("layer", [*LAYERS, {}])
+def test_a_run_is_a_layer_of_what_it_states(layer):
+    run = make_run(layer)
+    assert make_run(run) == run
+    assert make_run(run).model_dump(exclude_unset=True) == run.model_dump(exclude_unset=True)
+    for over in LAYERS:
+        assert make_run(run, over) == make_run(layer, over)
+        assert make_run(over, run) == make_run({**over, "modalities": {}} if "modalities" in layer else over, layer)
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("examples/*.yaml")), ids=lambda path: path.stem)
+def test_the_run_of_a_file_is_a_layer_as_the_file_is(path):
+    run = make_run(read_run_file(path))
+    assert make_run(run, {"train": {"epochs": 1}}) == make_run(read_run_file(path), {"train": {"epochs": 1}})
+    full = make_run(run.model_dump(mode="json"))  # as a folder keeps it
+    assert make_run(full, {"train": {"epochs": 1}}) == make_run(full.model_dump(mode="json"), {"train": {"epochs": 1}})

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from kosmos.config import RunConfig
 from kosmos.elsewhere import elsewhere, here, value_elsewhere
 from kosmos.names import did_you_mean, plain, unspaced
+from kosmos.own_objects import what_to_do
 
 AT_MOST = 4
 """Mistakes that are told."""
@@ -33,7 +34,7 @@ def explain(error: ValidationError) -> str:
         path = _field_of(one["loc"])
         said = by_field.setdefault((path, _shown(one["input"])), [])
         said.append(_told(one["type"], path, one["msg"], one["input"]))
-        if hint := _choice_meant(one, path) or _unspaced_beside(one):
+        if hint := _choice_meant(one, path) or _unspaced_beside(one) or what_to_do(one["input"]):
             hints[path] = f"; {hint}"
         if one["type"] == "value_error" and isinstance(one["input"], dict):
             of_several.add(path)
@@ -50,6 +51,8 @@ def explain(error: ValidationError) -> str:
 def _shown(found: Any) -> str:
     """What stands there, in one line."""
     value = repr(found)
+    if what_to_do(found) and len(value) > 60:  # such as all layers of a network
+        return f"{' '.join(value.split())[:60]} .."
     return f"{' '.join(value.split())[:60]} .." if "\n" in value else value
 
 

@@ -294,17 +294,24 @@ def _refuse_items_of_nothing(values: Mapping[str, Any]) -> None:
             _lay_on_items(path, [], sources, renames=True)
 
 
-def make_run(*layers: Mapping[str, Any], where: str = "run") -> RunConfig:
+def make_run(*layers: Mapping[str, Any] | RunConfig, where: str = "run") -> RunConfig:
     """Lay the layers over each other, last wins, and check the result.
 
     Args:
-        layers: fields as a run file has them. Paths, tuples and numbers of numpy or PyTorch are taken for what a file
-            would hold.
+        layers: fields as a run file has them, or a run, of which those count that it states. Paths, tuples and
+            numbers of numpy or PyTorch are taken for what a file would hold.
 
     Raises:
         ConfigError: names the field's path, what was expected and found, and the nearest field.
     """
-    return lay_over(layers[:1], layers[1:], where=where, over=where)
+    stated = [_stated(layer) if isinstance(layer, RunConfig) else layer for layer in layers]
+    return lay_over(stated[:1], stated[1:], where=where, over=where)
+
+
+def _stated(run: RunConfig) -> dict[str, Any]:
+    """The fields that a run states, and no modalities but its own."""
+    fields = run.model_dump(mode="json", exclude_unset=True)
+    return {name: _All(value) if name == "modalities" else value for name, value in fields.items()}
 
 
 def lay_over(

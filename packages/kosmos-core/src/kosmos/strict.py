@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticKnownError
 
+from kosmos.own_objects import what_to_do
+
 T = TypeVar("T", bound=BaseModel)
 Options = TypeVar("Options", bound=Mapping[str, Any])
 _POWER = re.compile(r"[+-]?\d+(\.\d+)?e\+?\d{1,2}", re.ASCII | re.IGNORECASE)
@@ -76,7 +78,10 @@ def can_be_written(options: Options) -> Options:
         if isinstance(value, float) and not math.isfinite(value):  # it would be written as null, and read as left out
             raise ValueError(f"{place}: expected a finite number, got {value}")
         if not isinstance(value, str | int | float | date | None) or not isinstance(name, str | int):
-            raise ValueError(f"{place}: expected text, numbers, true, false, null, or lists or mappings of these")
+            advice = f"; {told}" if (told := what_to_do(value)) else ""
+            raise ValueError(
+                f"{place}: expected text, numbers, true, false, null, or lists or mappings of these{advice}"
+            )
     return options
 
 
