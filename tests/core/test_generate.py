@@ -205,3 +205,19 @@ def test_documents_longer_than_the_backbones_positions_are_cut_or_put_aside():
         SampleError, match=r"takes .* tokens and the backbone has positions for 40; make its media smaller"
     ):
         parts.planner.plan(Document("t", (Media("ticks", SERIES), Text("x" * 60, train=True))))
+
+
+def test_who_lets_an_answer_be_continued_is_told() -> None:
+    composition = compose(small_run(), ticks_registry())
+    rows = [Document(f"row {n}", (Text("1 + 1 = "), Text("2", train=True))) for n in range(2)]
+    with pytest.warns(
+        UserWarning, match=r"^row 0: ends in an answer that is learned, .* let generate_answers ask"
+    ) as told:
+        generate_text(composition, rows[0], max_new_tokens=1)
+    assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"^row 0 and 1 more: ends in an answer") as told:
+        generate_texts(composition, rows, max_new_tokens=1)
+    assert told[0].filename == __file__
+    cut = Document("cut", rows[0].segments, goes_on=True)
+    learned = Document("text", (Text("Once upon a", train=True),))
+    generate_texts(composition, [cut, learned], max_new_tokens=1)

@@ -10,6 +10,7 @@ import torch
 
 from kosmos import Reporter, generate_text, load_run, open_sources, resume_run, score, train_model
 from kosmos.compose import compose
+from kosmos.data.asked import prompt_of
 from kosmos.model.weights import without_memory
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -33,7 +34,7 @@ def test_what_a_run_draws_is_not_seen_by_whoever_draws_next(tmp_path):
     saved = load_run(run, registry=ticks_registry())
     held_out = open_sources(saved.composition.config, saved.composition.registry, "held_out")
     score(saved.composition, held_out, device="cpu", max_documents=4)
-    generate_text(saved.composition, held_out[0].document(0), max_new_tokens=2, temperature=1.0)
+    generate_text(saved.composition, prompt_of(held_out[0].document(0))[0], max_new_tokens=2, temperature=1.0)
     assert state_of_the_process() == before
 
 

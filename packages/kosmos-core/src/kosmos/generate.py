@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kosmos.compose import Composition, check_composition
+from kosmos.data.asked import prompt_of
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, ready_document, to_tensors
 from kosmos.data.document import Document
 from kosmos.data.text_stream import StoppedText, before_stop
@@ -55,7 +57,8 @@ def generate_text(
     """Continue ``document`` until an end token.
 
     Args:
-        document: text and media in any order; nothing is appended to it.
+        document: text and media in any order; nothing is appended to it. One that ends in an answer, as rows to train
+            on do, is continued behind that, of which a warning tells.
         temperature: 0 takes the most likely token; above, samples.
         top_k: samples among so many most likely tokens at most.
         top_p: samples among the fewest most likely tokens whose probabilities sum to so much (arXiv 1904.09751). With
@@ -76,6 +79,7 @@ def generate_text(
     check_composition(composition)
     check_dtype(dtype)
     check_document(document)
+    warn_of_answers([document])
     max_new_tokens = whole("max_new_tokens", max_new_tokens, least=1)
     seed = whole("seed", seed, least=0, most=MAX_SEED)
     if on_text is not None and not callable(on_text):
@@ -273,6 +277,18 @@ def check_document(document: object, name: str = "document") -> None:
     if not isinstance(document, Document):
         example = "Document('prompt', (Text('Once'),))"
         raise ConfigError(f"{name}: expected a Document, such as {example}, got {document!r:.60}")
+
+
+def warn_of_answers(documents: Sequence[Document]) -> None:
+    """Warns the caller of a public function where documents hold their answers already."""
+    ends = [document.origin for document in documents if not document.goes_on and prompt_of(document)]
+    if ends:
+        more = f" and {len(ends) - 1:,} more" if len(ends) > 1 else ""
+        warnings.warn(
+            f"{ends[0]}{more}: ends in an answer that is learned, and is continued behind that; leave the answer out, "
+            "or let generate_answers ask",
+            stacklevel=4,  # through the decorator of the function
+        )
 
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:

@@ -16,7 +16,7 @@ from kosmos.errors import ConfigError, DataError, SampleError
 from kosmos.evaluate.answer import Generated
 from kosmos.evaluate.generated import Writing, answer_documents, continue_documents
 from kosmos.evaluate.score import check_source
-from kosmos.generate import check_document, check_sampling, texts_of
+from kosmos.generate import check_document, check_sampling, texts_of, warn_of_answers
 from kosmos.given import seeds_of, whole
 from kosmos.runtime.devices import apart_from_autocast, check_dtype, device_of, each_apart_from_autocast
 
@@ -54,6 +54,7 @@ def generate_texts(
         raise ConfigError(f"documents: expected a list of Document, got {documents!r:.60}")
     for number, document in enumerate(documents):
         check_document(document, f"documents[{number}]")
+    warn_of_answers(documents)
     new_tokens, seeds = whole("max_new_tokens", max_new_tokens, least=1), seeds_of(seed, len(documents))
     check_sampling(temperature, top_k, top_p)
     device = device_of(device, composition.model)

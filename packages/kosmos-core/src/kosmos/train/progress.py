@@ -56,7 +56,10 @@ class RunResult:
 
 
 class Reporter:
-    """Shows nothing of a run; a reporter overrides what it shows."""
+    """Shows nothing of a run; a reporter overrides what it shows.
+
+    Of several processes that of the first alone is called.
+    """
 
     def start(self, run: RunStart) -> None:
         """All is opened and built; nothing has been scored or trained."""
@@ -82,7 +85,7 @@ class Reporter:
         """Asked before every step and while rows are waited for; True stops the run as Ctrl-C would.
 
         It is saved, and ``Interrupted`` says how to go on. For a run in another thread than the main one, where no
-        signal is heard.
+        signal is heard. Where the others are to stop, the first process has to ask for it.
         """
         return False
 
