@@ -93,6 +93,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compose": (RUN | {"encoder_inputs"}) - {"run_sources", "run_choices"},
     "run_sources": FOUND | {"config", "data", "given", "patterns"},
     "run_choices": FOUND | {"config", "data", "given", "mistakes", "run_sources"},
+    "run_rows": FOUND | {"config", "data", "given", "strict"},
     "checkpoint": SURFACE | {"runtime", "files"},
     "reference": FOUND | {"options", "config", "mistakes", "elsewhere", "names"},
     "generate": RUN,

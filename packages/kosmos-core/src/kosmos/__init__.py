@@ -58,6 +58,7 @@ _PUBLIC = {
     "Composition": "kosmos.compose",
     "compose_run": "kosmos.train.opening",
     **dict.fromkeys("open_sources open_held_out".split(), "kosmos.run_sources"),
+    "open_rows": "kosmos.run_rows",
     "open_choices": "kosmos.run_choices",
     **dict.fromkeys("RunResult train_model resume_run".split(), "kosmos.train.run"),
     **dict.fromkeys("Reporter ConsoleReporter RunStart".split(), "kosmos.train.progress"),
@@ -203,6 +204,7 @@ if TYPE_CHECKING:
     from kosmos.run_choices import open_choices as open_choices
     from kosmos.run_file import make_run as make_run
     from kosmos.run_file import read_run_file as read_run_file
+    from kosmos.run_rows import open_rows as open_rows
     from kosmos.run_sources import open_held_out as open_held_out
     from kosmos.run_sources import open_sources as open_sources
     from kosmos.runtime.native import CppCompilation as CppCompilation

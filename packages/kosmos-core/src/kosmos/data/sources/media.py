@@ -125,9 +125,14 @@ def _resolved(root: Path, name: str) -> Path:
     if scheme := _SCHEME.match(name):
         what = "write the path itself" if scheme[1].lower() == "file" else "download the file into the data folder"
         raise SampleError(f"{shown}: URLs of kind {scheme[1]!r} are never opened; {what}")
+    if root == NO_FILES:
+        raise SampleError(
+            f"{shown}: rows of a hub dataset, or in memory without a root, name no files; their media have to be bytes "
+            "in the rows"
+        )
     pure = PurePosixPath(name)
     windows = PureWindowsPath(name if "\\" in name or ":" in name else "")
-    if pure.is_absolute() and root != NO_FILES and not windows.drive:
+    if pure.is_absolute() and not windows.drive:
         inner = _inside(root, pure)
         if inner is None:
             raise OutsideRootError(f"{shown}: absolute paths out of {root} are refused; {_SET_ROOT}")
@@ -136,8 +141,6 @@ def _resolved(root: Path, name: str) -> Path:
         raise SampleError(f"{shown}: absolute paths are refused; name files relative to {root}")
     if ".." in pure.parts or ".." in windows.parts:
         raise SampleError(f"{shown}: '..' is refused; files have to be inside {root}")
-    if root == NO_FILES:
-        raise SampleError(f"{shown}: rows of a hub dataset name no files; their media have to be bytes in the rows")
     try:
         real_root = root.resolve()
         path = (real_root / name).resolve()
