@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from kosmos.runtime.parallel import Parallel
+
 CAP_S = 90
 """A job that takes longer ends the process, with a traceback of where it hangs."""
 ON_ONE_GPU = "KOSMOS_TEST_ON_ONE_GPU"
@@ -19,7 +21,7 @@ NCCL refuses two ranks on a GPU of one host. Each says that it is a host of its 
 
 
 def in_turn(jobs: Iterable[tuple[int, Callable[[], object]]], *, cap_s: float = CAP_S) -> None:
-    """Each job is (processes, what each of them does, which leaves the process group); the others wait."""
+    """Each job is (processes, what each of them does, in a process group that it may leave); the others wait."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     backend = "cpu:gloo,cuda:nccl" if ON_ONE_GPU in os.environ else "gloo"
@@ -34,6 +36,7 @@ def in_turn(jobs: Iterable[tuple[int, Callable[[], object]]], *, cap_s: float = 
                 own = dist.PrefixStore(f"job {number}", store)
                 dist.init_process_group(backend, store=own, rank=rank, world_size=world)
             act()
+            Parallel(rank, world).close()
         if store.add(f"ended {number}", 1) == size:
             store.set(f"all ended {number}", "")
         store.wait([f"all ended {number}"], timedelta(seconds=cap_s))
