@@ -30,7 +30,6 @@ _ONE_COLUMN = re.compile(r"data\.sources\.(\d+\.)?held_out")
 _Part = TypeVar("_Part", bound=ComponentConfig | None)
 _Entry = TypeVar("_Entry", bound=DocumentsConfig)
 
-
 YAML_SUFFIXES = (".yaml", ".yml")
 SUCH_AS = "such as 'modalities: [image]'"
 COMMAND_LINE = "command line"

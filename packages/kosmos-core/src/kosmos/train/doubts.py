@@ -86,7 +86,7 @@ def doubts(
     if not resumed:
         yield from _never_scored(config) if scored is not None and not scored else ()
         yield from _scored_and_trained(config)
-        yield from held_out_elsewhere(config, sources, scored)
+        yield from held_out_elsewhere(config, sources, scored or ())
         yield from _router(backbone)
         yield from _experts(config.backbone, backbone)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack
