@@ -23,6 +23,7 @@ from kosmos import (
 )
 from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import read_whole, shapes
+from kosmos.cli import main
 from kosmos.compose import make_feed
 from kosmos.data.batch import DocumentInfo
 from kosmos.errors import CheckpointError, DataError
@@ -190,11 +191,28 @@ def test_a_saved_run_is_used_as_any_other(tmp_path: Path) -> None:
     assert all("reference" not in name for name, _ in saved.composition.model.named_parameters())
 
 
-def test_an_objective_that_needs_a_reference_is_not_taken_up_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", ["dpo", {"name": "simpo", "beta": 1.0}, None], ids=str)
+def test_a_run_that_goes_on_keeps_its_objective(tmp_path: Path, other: Any) -> None:
+    """Or scores of two would be compared, and the best of both taken."""
     trained(tmp_path / "run", "simpo", train={"steps": 2})
     given = {"sources": [pairs_of("pairs", 60)], "held_out": [pairs_of("held", 12, seed=1)]}
-    with pytest.raises(CheckpointError, match="holds no model to compare with"):
-        resume_run(tmp_path / "run", {"train": {"objective": "dpo", "steps": 4}}, **given)
+    with pytest.raises(CheckpointError, match=r"another train\.objective \(name simpo\)"):
+        resume_run(tmp_path / "run", {"train": {"objective": other, "steps": 4}}, **given)
+    resume_run(tmp_path / "run", {"train": {"steps": 3}}, **given)
+    assert len(losses(tmp_path / "run")) == 3
+
+
+def test_a_model_that_has_learned_nothing_is_doubted(tmp_path: Path) -> None:
+    assert any("drawn at random" in line for line in trained(tmp_path / "first", train={"steps": 2}).warnings)
+    second = trained(tmp_path / "second", train={"steps": 2}, init=str(tmp_path / "first"))
+    assert not any("drawn at random" in line for line in second.warnings)
+
+
+def test_what_an_objective_tells_is_in_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(tmp_path / "run", train={"steps": 3})
+    assert main(["report", str(tmp_path / "run")]) == 0
+    right = rows_of(tmp_path / "run" / "metrics.jsonl")[-1]["objective"]["right"]
+    assert f"  objective right {right:>25.4f}" in capsys.readouterr().out
 
 
 def test_documents_without_a_worse_one_are_bad_samples_of_such_a_run(tmp_path: Path) -> None:

@@ -85,9 +85,9 @@ ELSEWHERE = {
         "mask_history last_turn_only train_on_last_turn_only"
     ),
     "train.objective: {name: dpo, beta: 0.1}, or simpo or orpo, learns by preferences": (
-        "pref_beta dpo_beta rlhf_type dpo"
+        "pref_beta dpo_beta rlhf_type dpo beta"
     ),
-    "train.objective: {name: dpo, loss: sigmoid, hinge or ipo}": "pref_loss",
+    "train.objective: {name: dpo, loss: sigmoid, hinge or ipo}": "pref_loss loss_type",
     "train.objective: {name: dpo, sft: SHARE} adds the cross entropy of the better answer": "pref_ftx rpo_alpha",
     "train.objective: {name: simpo, gamma: MARGIN}": "simpo_gamma",
     "rows that say of one answer alone whether it is good (KTO) are not read": (

@@ -188,7 +188,8 @@ def _best(rows: list[dict[str, Any]], run: RunFolder) -> dict[str, Any] | None:
 def _losses(row: Mapping[str, Any]) -> dict[str, Any]:
     parts = {part: row.get(f"loss_by_{part}", {}) for part in ("modality", "source")}
     by = {f"by_{part}": {name: _finite(loss) for name, loss in losses.items()} for part, losses in parts.items()}
-    return {"step": row["step"], "all": _finite(row["loss"]), **by}
+    told = {"objective": row["objective"]} if "objective" in row else {}
+    return {"step": row["step"], "all": _finite(row["loss"]), **by, **told}
 
 
 def _finite(loss: float | None) -> float | None:
@@ -339,6 +340,9 @@ def _loss_lines(last: Mapping[str, Any], held_out: Mapping[str, Any] | None) -> 
         scores = (held_out or {}).get(part, {})
         for name in sorted({*last[f"by_{part}"], *scores}):
             lines.append(_loss_line(f"  {part} {name}", last[f"by_{part}"].get(name), scores.get(name)))
+    for name, value in last.get("objective", {}).items():
+        right = {"loss": (held_out or {}).get("overall", {}).get("exact_match")} if name == "right" else None
+        lines.append(_loss_line(f"  objective {name}", value, right))
     return lines
 
 

@@ -82,6 +82,7 @@ def doubts(
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
         yield from _frozen_encoders(streams, {name for name, of in config.streams.items() if of.lora is not None})
         yield from _frozen_backbone(config.backbone, backbone)
+        yield from _prefers_nothing_yet(config, backbone)
         yield from _turns(config, tokenizer)
     if not resumed:
         yield from _never_scored(config) if scored is not None and not scored else ()
@@ -177,6 +178,15 @@ def _frozen_backbone(settings: BackboneConfig, backbone: Any) -> Iterator[str]:
     if (settings.freeze or settings.lora) and backbone is not None and drawn:
         given = _options(backbone, "backbone", ("model", "pretrained", "weights"))
         yield _never_learns("backbone", "backbone", given, by_updates=settings.lora is not None)
+
+
+def _prefers_nothing_yet(config: RunConfig, backbone: Any) -> Iterator[str]:
+    named = config.train.objective
+    if named is not None and named.name in ("dpo", "simpo") and _is_drawn(backbone):
+        yield (
+            f"train.objective: {named.name} is for models that have learned to answer, and this one is drawn at "
+            "random; name the run that it begins with (init), or take orpo, which learns to answer, too"
+        )
 
 
 def _is_drawn(part: Any) -> bool:

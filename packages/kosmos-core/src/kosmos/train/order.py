@@ -96,7 +96,16 @@ def _without(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 def made_by(config: RunConfig) -> dict[str, Any]:
     """What the state of a checkpoint keeps of the settings beside ``order``, for ``check_goes_on``."""
-    return {"made_with": config.train.optimizer.name, "made_of": made_of(config)}
+    return {
+        "made_with": config.train.optimizer.name,
+        "made_of": made_of(config),
+        "minimized": minimized(config),
+    }
+
+
+def minimized(config: RunConfig) -> dict[str, Any] | None:
+    """The objective with its options; None is the cross entropy of tokens."""
+    return None if config.train.objective is None else config.train.objective.model_dump(mode="json")
 
 
 def check_goes_on(
@@ -106,7 +115,7 @@ def check_goes_on(
     where: Path,
     registry: Registry,
 ) -> None:
-    """Refuse to go on with other data, another model or another optimizer than a checkpoint was made with.
+    """Refuse to go on with other data, or another model, optimizer or objective, than a checkpoint was made with.
 
     Args:
         state: of the checkpoint.
@@ -131,6 +140,12 @@ def check_goes_on(
         raise CheckpointError(
             f"{where}: was made with train.optimizer {made_with}, whose state {now} has no use "
             "for; leave train.optimizer as it was, or start a new run"
+        )
+    if (then := state.get("minimized")) != minimized(config):  # runs that lack it had none
+        said = "the cross entropy of tokens" if then is None else ", ".join(f"{k} {v}" for k, v in then.items())
+        raise CheckpointError(
+            f"{where}: was made with another train.objective ({said}), whose losses and scores do not compare; leave "
+            "it as it was, or begin a run with these weights (init)"
         )
 
 

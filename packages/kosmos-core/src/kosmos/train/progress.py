@@ -222,7 +222,7 @@ class ConsoleReporter(Reporter):
             self.began_at, self.first_step = now - row["step_s"], row["step"] - 1
         done = row["step"] - self.first_step
         left = (now - self.began_at) / done * (steps - row["step"])
-        loss, end = f"loss {row['loss']:.4f}", f"{_clock(left)} left"
+        loss, end = f"loss {row['loss']:.4f}{_right(row)}", f"{_clock(left)} left"
         epoch = [f"epoch {row['epoch']:.2f}"] if self.in_epochs and "epoch" in row else []
         if self.has_bar:
             speed = f"{row['tokens_per_s']:,.0f} tokens/s"
@@ -302,6 +302,12 @@ def _count(module: torch.nn.Module) -> str:
     total = sum(p.numel() for p in module.parameters())
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
     return f"{total:,} parameters" + (f" ({trained:,} trained)" if trained != total else "")
+
+
+def _right(row: Mapping[str, Any]) -> str:
+    """Of how many units of the step an objective says that the model is right."""
+    right = row.get("objective", {}).get("right")
+    return "" if right is None else f", {100 * right:.1f} % right"
 
 
 def _clock(seconds: float) -> str:

@@ -59,6 +59,7 @@ class _State(BaseModel):
     budget: _Budget = _Budget()
     guard: _Guard = _Guard()
     parts: Annotated[Count, Field(ge=1)] = 1
+    minimized: dict[str, Any] | None = None
     optimizer: dict[str, Any] = {}
     made_with_options: dict[str, Any] = {}
     costs: list[dict[str, tuple[Number, Number]]] = []
