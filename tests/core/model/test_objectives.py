@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kosmos import Composition, Document, Judged, PluginError, Text, compose_run, make_run
+from kosmos.data.batch import DocumentInfo
 from kosmos.model.objectives import Learning, Unit
 from kosmos.train.preferences import DPO, ORPO, SimPO
 from support.pairs import pairs_of
@@ -93,6 +94,24 @@ def test_a_row_without_units_has_no_loss_and_gradients_of_zeros(composition: Com
     found.total.backward()
     assert float(found.total.detach()) == 0
     assert all(not grad.any() for grad in gradients(composition).values())
+
+
+def test_gains_of_long_answers_are_not_lost_in_rounding(composition: Composition) -> None:
+    """Both sums are large, and their difference is not."""
+    count = 20_000
+    losses = torch.rand(count, generator=torch.Generator().manual_seed(0)) * 5
+    reference = losses + 1e-3 * torch.randn(count, generator=torch.Generator().manual_seed(1))
+    whole = DocumentInfo("long", "made", ("text",), 0, count + 1)
+    found = Judged(losses, torch.zeros(count, dtype=torch.int64), (whole,), reference).gains
+    exact = (reference.double() - losses.double()).sum()
+    assert found.item() == pytest.approx(exact.item(), abs=1e-4)
+
+
+def test_an_objective_that_asked_for_no_reference_is_told(composition: Composition) -> None:
+    row = composition.pack([pairs_of("pairs", 1).document(0)])
+    composition.model.learning = Learning(DPO(), "pair", False, "mine")
+    with pytest.raises(PluginError, match=r"mine raised .*ObjectiveSpec\(reference=True\)"):
+        composition.model(row)
 
 
 def test_what_is_asked_is_no_part_of_a_log_probability(composition: Composition) -> None:

@@ -26,7 +26,7 @@ from kosmos.checkpoint.tensors import read_whole, shapes
 from kosmos.cli import main
 from kosmos.compose import make_feed
 from kosmos.data.batch import DocumentInfo
-from kosmos.errors import CheckpointError, DataError
+from kosmos.errors import CheckpointError, DataError, TrainingError
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.forecast.memory import memory_of
 from kosmos.train.output import RunFolder
@@ -95,7 +95,9 @@ def test_losses_of_a_pair_are_those_of_the_papers(objective: Any, expected: floa
     assert objective(pair).tolist() == pytest.approx([expected], rel=1e-5)
 
 
-@pytest.mark.parametrize("wrong", [{"beta": 0}, {"label_smoothing": 0.6}, {"loss": "ipo", "label_smoothing": 0.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"beta": 0}, {"beta": "inf"}, {"label_smoothing": 0.6}, {"loss": "ipo", "label_smoothing": 0.1}]
+)
 def test_options_out_of_range_are_refused_before_anything_is_left(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"train.objective.*{[*wrong][-1]}"):
         trained(tmp_path / "run", {"name": "dpo", **wrong})
@@ -122,6 +124,34 @@ def test_the_first_step_compares_a_model_with_itself(tmp_path: Path) -> None:
     assert row["loss"] == pytest.approx(math.log(2), abs=1e-5)
     assert row["objective"]["margin"] == pytest.approx(0, abs=1e-4)
     assert row["documents"] < row["target_tokens"] / 6  # a pair is one document, with two answers to learn
+
+
+@pytest.mark.parametrize(
+    "over", [{"train": {"fp8": "rowwise", "precision": "bf16"}}, {"train": {"gradient_checkpointing": True}}], ids=str
+)
+def test_the_reference_is_computed_as_the_model_is(tmp_path: Path, over: dict[str, Any]) -> None:
+    """Or a model would be compared with how it is rounded."""
+    run = preferring(tmp_path / "run", backbone={"width": 64, "ffn_width": 64}, train={"steps": 1, **over["train"]})
+    train_model(run, sources=[pairs_of("pairs", 60)])
+    assert rows_of(tmp_path / "run" / "metrics.jsonl")[0]["loss"] == pytest.approx(math.log(2), abs=1e-7)
+
+
+def test_a_pair_that_memory_does_not_hold_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be cut, so smaller parts are no way on."""
+
+    def too_large(*given: Any, **named: Any) -> Any:
+        raise torch.OutOfMemoryError("tried to allocate more than there is")
+
+    monkeypatch.setattr("kosmos.model.decoder.Decoder.forward", too_large)
+    with pytest.raises(TrainingError, match="step 1: "):
+        train_model(preferring(tmp_path / "run", data={"lanes": 1}), sources=[pairs_of("pairs", 60)])
+
+
+def test_operations_of_the_reference_are_counted(tmp_path: Path) -> None:
+    for name in ("dpo", "simpo"):
+        trained(tmp_path / name, name, train={"steps": 2})
+    dpo, simpo = (rows_of(tmp_path / name / "metrics.jsonl")[-1]["flops"] for name in ("dpo", "simpo"))
+    assert dpo == pytest.approx(4 / 3 * simpo, rel=1e-3)
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["whole", "lora"])
@@ -204,8 +234,10 @@ def test_a_run_that_goes_on_keeps_its_objective(tmp_path: Path, other: Any) -> N
 
 def test_a_model_that_has_learned_nothing_is_doubted(tmp_path: Path) -> None:
     assert any("drawn at random" in line for line in trained(tmp_path / "first", train={"steps": 2}).warnings)
-    second = trained(tmp_path / "second", train={"steps": 2}, init=str(tmp_path / "first"))
-    assert not any("drawn at random" in line for line in second.warnings)
+    dropping = {"backbone": {"dropout": 0.1}, "init": str(tmp_path / "first")}
+    second = trained(tmp_path / "second", train={"steps": 2}, **dropping).warnings
+    assert [line for line in second if "train.objective" in line] == [line for line in second if "by dropout" in line]
+    assert any("by dropout" in line for line in second)
 
 
 def test_what_an_objective_tells_is_in_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

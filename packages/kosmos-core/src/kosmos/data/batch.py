@@ -153,6 +153,11 @@ def _weights(documents: Sequence[DocumentInfo], trained: Tensor) -> Tensor | Non
     return each.repeat_interleave(torch.tensor([document.length for document in documents]))[trained]
 
 
+def owner_of(documents: Sequence[DocumentInfo], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number of the document that each position of a row belongs to."""
+    return np.searchsorted([document.start for document in documents], positions, side="right") - 1
+
+
 def trained_in(labels: Tensor) -> Tensor:
     """Positions that the loss looks at: int64 [n], of labels [T]."""
     return (labels != IGNORED).nonzero().squeeze(1)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kosmos.data.batch import owner_of
+
 if TYPE_CHECKING:
     from kosmos.data.batch import DocumentInfo
 
@@ -49,11 +51,6 @@ class LossMeter:
         """Mean loss a target token, by ``"source"`` or ``"modality"``."""
         found = {name: loss / count for (kind, name), (loss, count) in self.sums.items() if kind == by and count}
         return dict(sorted(found.items()))
-
-
-def owner_of(documents: Sequence[DocumentInfo], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Number of the document that each position belongs to."""
-    return np.searchsorted([d.start for d in documents], positions, side="right") - 1
 
 
 def standard_error(share: float | None, count: int) -> float | None:

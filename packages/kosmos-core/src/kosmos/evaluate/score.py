@@ -253,7 +253,10 @@ def score(
     useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER if feed.streams else documents // FEW_TEXTS)
     hang_s = sample_hang_s(composition.config.train.hang_s)
     feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s, moved=lambda: at("scoring"))
-    counter = _Counter(composition.tokenizer, told, value, composition.model.learning)
+    learning = composition.model.learning
+    if learning is not None and learning.reference and losses is None:
+        learning = None  # there is none here
+    counter = _Counter(composition.tokenizer, told, value, learning)
     incidents: list[Incident] = []
     forward = losses or composition.model
     model = composition.model

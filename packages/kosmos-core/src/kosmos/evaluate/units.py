@@ -32,8 +32,7 @@ def count_units(learning: Learning, batch: PackedBatch, per_token: Tensor, talli
     Raises:
         PluginError: as of ``Learning.values``.
     """
-    own, reference = (per_token[0], per_token[1]) if per_token.dim() == 2 else (per_token, None)
-    judged = learning.judged(own.double(), batch, None if reference is None else reference.double())
+    judged = learning.judged_of(per_token, batch)
     values, figures = learning.values(judged).tolist(), learning.figures(judged)
     owners = learning.owners(judged)
     for tally in tallies:

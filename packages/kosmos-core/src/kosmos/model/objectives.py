@@ -17,12 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kosmos.data.batch import DocumentInfo, PackedBatch
+from kosmos.data.batch import DocumentInfo, PackedBatch, owner_of
 from kosmos.data.foreign import first_line
+from kosmos.data.transfer import to_device
 from kosmos.errors import PluginError, own_line
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 
 Unit = Literal["token", "document", "pair"]
+ENTROPY = "cross_entropy"
+"""The figure that core tells beside those of an objective."""
 RIGHT = "right"
 """The figure of an objective that says, by 1 or 0, whether the model is right about a unit."""
 
@@ -56,14 +59,16 @@ class Judged(NamedTuple):
     @property
     def gains(self) -> Tensor:
         """How far it lies above that of the reference: [documents]."""
-        assert self.reference is not None, "an objective whose spec says reference=True has one"
-        return self.of_documents(self.reference.to(self.losses.dtype)) + self.log_probs
+        if self.reference is None:
+            raise PluginError("gains are those over the reference, which an ObjectiveSpec(reference=True) asks for")
+        # Token by token: of long answers both sums are large, and fp32 would keep little of their difference.
+        return self.of_documents(self.reference.to(self.losses.dtype) - self.losses)
 
     @property
     def pairs(self) -> tuple[Tensor, Tensor]:
         """Numbers of the better and of the worse document of each pair: int64 [pairs] each."""
         worse = [number for number, document in enumerate(self.documents) if document.is_rejected]
-        found = torch.tensor(worse, dtype=torch.int64).to(self.losses.device)
+        found = to_device(torch.tensor(worse, dtype=torch.int64), self.losses.device)
         return found - 1, found
 
 
@@ -99,8 +104,7 @@ class Learning:
             PluginError: as of ``values``.
         """
         targets = row.labels.index_select(0, row.trained)
-        with torch.no_grad():
-            found = linear_cross_entropy(hidden, head, targets)
+        found = linear_cross_entropy(hidden.detach(), head.detach(), targets)
         if not torch.is_grad_enabled():
             return found._replace(reference=row.reference)
         with torch.autocast(hidden.device.type, enabled=False):
@@ -119,10 +123,18 @@ class Learning:
             losses: [n], where the row is.
             reference: as of ``Judged``; None takes that of the row.
         """
-        host = row.host or row
-        owner = torch.searchsorted(torch.tensor(row.lengths).cumsum(0), host.trained, right=True)
+        owner = to_device(torch.from_numpy(_owner_of(row)), losses.device)
         given = row.reference if reference is None else reference
-        return Judged(losses, owner.to(losses.device), row.documents, given if self.reference else None)
+        return Judged(losses, owner, row.documents, given if self.reference else None)
+
+    def judged_of(self, told: Tensor, row: PackedBatch) -> Judged:
+        """A row with what came of it to the CPU, in fp64.
+
+        Args:
+            told: losses of the row's learned tokens [n], or with those of the reference [2, n].
+        """
+        exact = told.double()
+        return self.judged(exact[0], row, exact[1]) if exact.dim() == 2 else self.judged(exact, row)
 
     def values(self, judged: Judged) -> Tensor:
         """The losses of the units: [u].
@@ -165,6 +177,10 @@ class Learning:
         except Exception as error:  # a seam: code of plugins
             where = own_line(error, getattr(self.objective, "__module__", ""))
             raise PluginError(f"train.objective: figures of {self.name} raised {first_line(error)}{where}") from error
+        if ENTROPY in told:
+            raise PluginError(
+                f"train.objective: a figure of {self.name} is called {ENTROPY}, which core tells; rename it"
+            )
         if wrong := next((name for name, values in told.items() if values.shape != (units,)), None):
             raise PluginError(
                 f"train.objective: figure {wrong} of {self.name} is {list(told[wrong].shape)}; expected [{units}], one "
@@ -199,6 +215,9 @@ class Learning:
             return like.new_ones(1)
         if self.unit == "token":
             return row.weights
-        owner = np.searchsorted(np.cumsum(row.lengths), (row.host or row).trained.numpy(), side="right")
-        of = [row.documents[number].weight for number in self.documents_of(row.documents, owner)]
-        return torch.tensor(of, dtype=like.dtype).to(like.device)
+        of = [row.documents[number].weight for number in self.documents_of(row.documents, _owner_of(row))]
+        return to_device(torch.tensor(of, dtype=like.dtype), like.device)
+
+
+def _owner_of(row: PackedBatch) -> NDArray[np.int64]:
+    return owner_of(row.documents, (row.host or row).trained.numpy())

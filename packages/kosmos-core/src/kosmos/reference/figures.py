@@ -46,7 +46,8 @@ COLUMNS = {
     "peak_memory_bytes": "most memory taken so far, of the accelerator or else of the process, by the rank that took "
     "most",
     "flops": "operations of the step on all ranks, counted as torch runs them: a trained module counts three times its "
-    "forward pass, a frozen backbone twice, a frozen encoder once",
+    "forward pass, a frozen backbone twice, a frozen encoder once, and each once more where `train.objective` compares "
+    "with the model as it was",
     "peak_flops": "what all devices can do in a second: GPUs by their data sheets, others by matrix products that are "
     "measured as a run starts, too low where other programs compute meanwhile",
     "mfu": "`flops` over what `peak_flops` comes to in the seconds of the step; attention counts in full, by "

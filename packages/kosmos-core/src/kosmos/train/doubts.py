@@ -82,9 +82,9 @@ def doubts(
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
         yield from _frozen_encoders(streams, {name for name, of in config.streams.items() if of.lora is not None})
         yield from _frozen_backbone(config.backbone, backbone)
-        yield from _prefers_nothing_yet(config, backbone)
         yield from _turns(config, tokenizer)
     if not resumed:
+        yield from _preferences(config, backbone)
         yield from _never_scored(config) if scored is not None and not scored else ()
         yield from _scored_and_trained(config)
         yield from held_out_elsewhere(config, sources, scored or ())
@@ -180,9 +180,15 @@ def _frozen_backbone(settings: BackboneConfig, backbone: Any) -> Iterator[str]:
         yield _never_learns("backbone", "backbone", given, by_updates=settings.lora is not None)
 
 
-def _prefers_nothing_yet(config: RunConfig, backbone: Any) -> Iterator[str]:
-    named = config.train.objective
-    if named is not None and named.name in ("dpo", "simpo") and _is_drawn(backbone):
+def _preferences(config: RunConfig, backbone: Any) -> Iterator[str]:
+    named, part = config.train.objective, config.backbone
+    drops = part.options.get("dropout") or (part.lora is not None and part.lora.dropout)
+    if named is not None and named.name == "dpo" and drops:
+        yield (
+            "train.objective: dpo compares with the model as it was, which drops nothing, so that by dropout all "
+            "answers seem to have become less likely; set that of the backbone to 0"
+        )
+    if named is not None and named.name in ("dpo", "simpo") and config.init is None and _is_drawn(backbone):
         yield (
             f"train.objective: {named.name} is for models that have learned to answer, and this one is drawn at "
             "random; name the run that it begins with (init), or take orpo, which learns to answer, too"

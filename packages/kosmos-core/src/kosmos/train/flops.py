@@ -108,6 +108,11 @@ def factors_of(module: nn.Module, head: Tensor | None = None) -> list[nn.Paramet
     return list(factors.values())
 
 
+def _products(head: Tensor) -> int:
+    """Of a learned position with the head, in both passes."""
+    return 2 + head.requires_grad
+
+
 class Counted(NamedTuple):
     """Operations of one process in a step."""
 
@@ -134,6 +139,9 @@ class FlopMeter:
             encoder, connector = cast(Any, stream).encoder, cast(Any, stream).connector
             learns = any(p.requires_grad for p in encoder.parameters())
             self.times |= {name: times_of(encoder), name + CONNECTOR: times_of(connector, passed=learns)}
+        if model.learning is not None and model.learning.reference:  # which computes all of it once more
+            self.times = {name: Times(times.unit + 1, times.pair + 1) for name, times in self.times.items()}
+            self.times[HEAD] = Times(1 + 1 / _products(head), 1)
         self._output_weight = cast(Any, model.backbone).output_weight
         self._model = model
         self.device, self.dtype = device, dtype
@@ -205,7 +213,7 @@ class FlopMeter:
 
     def _share_of_head(self) -> float:
         """Of the operations of the head: an objective looks at a row's losses first, which is made again behind."""
-        products = 2 + self._output_weight().requires_grad
+        products = _products(self._output_weight())
         return 1 if self._model.learning is None else products / (products + 1)
 
     def count(self, batches: Sequence[PackedBatch]) -> Counted:

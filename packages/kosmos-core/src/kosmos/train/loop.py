@@ -254,7 +254,8 @@ class Trainer:
                 largest = max((batch for _, batch in pieces), key=lambda b: len(b.token_ids))
                 advice = memory.advice(largest, at_once=max(self.backward.at_once, self.passes.at_once))
                 early = self.step - self.first_step < memory.FIRST_STEPS and self.release is None
-                if self.passes.at_once == 1 and (not early or len(largest.documents) == 1):
+                whole = sum(not document.is_rejected for document in largest.documents) == 1  # a pair is never cut
+                if self.passes.at_once == 1 and (not early or whole):
                     raise TrainingError(f"step {self.step + 1}: {advice}") from error
                 if self.parallel.world_size > 1:  # the others are in the middle of theirs
                     raise TrainingError(f"step {self.step + 1}: {advice}, or {self._smaller_passes()}") from error

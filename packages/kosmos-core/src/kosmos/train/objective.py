@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from kosmos.components import ObjectiveSpec
 from kosmos.config import RunConfig
-from kosmos.data.batch import IGNORED, PackedArrays, PackedBatch
+from kosmos.data.batch import IGNORED, PackedArrays, PackedBatch, owner_of
 from kosmos.errors import ConfigError
 from kosmos.evaluate.meters import LossMeter
-from kosmos.model.objectives import Learning
+from kosmos.model.objectives import ENTROPY, Learning
 from kosmos.plugins import Registry
 
 WHERE = "train.objective"
@@ -57,9 +56,7 @@ def units_of(learning: Learning | None, row: PackedArrays) -> int:
     trained = np.flatnonzero(row.labels != IGNORED)
     if learning is None:
         return len(trained)
-    ends = np.cumsum([document.length for document in row.documents])
-    owner: NDArray[np.int64] = np.searchsorted(ends, trained, side="right")
-    return learning.units_in(row.documents, owner)
+    return learning.units_in(row.documents, owner_of(row.documents, trained))
 
 
 class Told(NamedTuple):
@@ -84,14 +81,13 @@ def told_of(
     """
     total, units, figures, entropy, tokens = 0.0, 0, Counter[str](), 0.0, 0
     for batch, found in zip(batches, losses, strict=True):
-        own, reference = (found[0], found[1]) if found.dim() == 2 else (found, None)
-        judged = learning.judged(own.double(), batch, None if reference is None else reference.double())
+        judged = learning.judged_of(found, batch)
         values = learning.values(judged).numpy()
         meter.add_owned(batch.documents, np.asarray(learning.owners(judged), np.int64), values)
         total, units = total + float(values.sum()), units + len(values)
         figures.update({name: float(numbers.sum()) for name, numbers in learning.figures(judged).items()})
         better = ~np.asarray([document.is_rejected for document in batch.documents], np.bool_)[judged.owner.numpy()]
-        entropy, tokens = entropy + float(own.double().numpy()[better].sum()), tokens + int(better.sum())
+        entropy, tokens = entropy + float(judged.losses.numpy()[better].sum()), tokens + int(better.sum())
     return total, Told(units, figures, entropy, tokens)
 
 
@@ -102,4 +98,4 @@ def figures_of(everyone: Sequence[Told]) -> dict[str, float]:
     for told in everyone:
         figures.update(told.figures)
     entropy = sum(told.cross_entropy for told in everyone) / max(1, sum(told.tokens for told in everyone))
-    return {**{name: value / units for name, value in figures.items()}, "cross_entropy": entropy}
+    return {**{name: value / units for name, value in figures.items()}, ENTROPY: entropy}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -141,10 +142,10 @@ def _figures(better: Tensor, worse: Tensor) -> dict[str, Tensor]:
 
 
 def _check_positive(option: str, value: float) -> None:
-    if not value > 0:
+    if not 0 < value < math.inf:
         raise ConfigError(f"{option}: expected a number above 0, got {value}")
 
 
 def _check_not_negative(option: str, value: float) -> None:
-    if not value >= 0:
+    if not 0 <= value < math.inf:
         raise ConfigError(f"{option}: expected 0 or more, got {value}")

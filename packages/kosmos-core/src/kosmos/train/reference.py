@@ -17,12 +17,13 @@ from kosmos.config import RunConfig
 from kosmos.data.batch import PackedBatch
 from kosmos.errors import CheckpointError
 from kosmos.model.cpu_kernels import use_kernels
+from kosmos.model.fp8 import use_fp8
 from kosmos.model.loss import TokenLosses
 from kosmos.model.omni import OmniModel
 from kosmos.model.weights import materialize
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.compiling import compile_blocks
-from kosmos.train.sharding import distribute, settle
+from kosmos.train.sharding import distribute, forget_forward, settle
 
 PREFIX = "reference."
 """In front of its tensors in a checkpoint."""
@@ -47,6 +48,7 @@ class Reference:
         Args:
             dtype: of matrix products.
         """
+        use_fp8(self.copy.backbone, config.train.fp8, device)
         compile_blocks(self.copy, config.train.compile, device)
         use_kernels(self.copy, self.model.by_kernels)
         if parallel.world_size > 1 and config.parallel.strategy != "ddp":
@@ -84,6 +86,7 @@ class Reference:
         if not self.is_filled:
             self._fill()
         row.reference = self.copy(row).per_token
+        forget_forward(self.copy)
         return row
 
     @torch.no_grad()
@@ -115,8 +118,8 @@ class Reference:
         Raises:
             CheckpointError: the run had no reference.
         """
-        targets = self.tensors()
-        if missing := next((name for name in targets if name not in stored.shapes(folder)), None):
+        targets, there = self.tensors(), stored.shapes(folder)
+        if missing := next((name for name in targets if name not in there), None):
             raise CheckpointError(
                 f"{folder}: holds no model to compare with ({missing}), as train.objective was another one; leave it "
                 "as it was, or begin a run with these weights (init)"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from kosmos.checkpoint.averaging import write_weights
 from kosmos.checkpoint.folder import load_step
@@ -80,7 +81,9 @@ def _save_composed(made: Composition, output: Path, step: int) -> Path:
 
 
 def _check_same(weights: Mapping[str, Tensor], there: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises ConfigError where a model has other tensors than its run says."""
+    """Raises ConfigError where a model has other tensors than its run says, or shards of them."""
+    if sharded := next((name for name, tensor in weights.items() if isinstance(tensor, DTensor)), None):
+        raise ConfigError(f"save_run: {sharded} is sharded over ranks; save a model whose tensors are whole")
     now = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if other := sorted({name for name, _ in now.items() ^ there.items()}):
         raise ConfigError(

@@ -228,6 +228,18 @@ def _streams(model: OmniModel) -> list[Stream]:
     return [stream for stream in model.streams.values() if isinstance(stream, Stream)]
 
 
+def forget_forward(model: nn.Module) -> None:
+    """Settle a model, and drop what torch notes of the order of a forward pass: a backward pass, which would, never
+    comes."""
+    settle(model)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            state: Any = module._get_fsdp_state()
+            state._comm_ctx.post_forward_order.clear()
+            if (group := state._fsdp_param_group) is not None:
+                group._post_forward_indices.clear()
+
+
 def settle(model: nn.Module) -> None:
     """Shard again what a forward pass without backward, such as scoring, has left gathered: torch keeps the root's."""
     for module in model.modules():
