@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from kosmos import ConfigError, Media
+from kosmos import ConfigError, Document, Documents, Media, Text
+from kosmos.data.lane import Feed, Lane
+from kosmos.data.mixture import Mixture
+from kosmos.data.plan import Planner, Route
+from kosmos.data.slots import OnePerCell
+from kosmos.data.tokenizer import load_tokenizer
 from kosmos_vision.images import ImageInput, ImageProcessor
 
 FIXED = ImageInput((16, 16), (64, 64))
@@ -110,3 +115,22 @@ def test_without_augmentation_a_picture_is_as_it_is_and_the_lane_is_told_so() ->
 def test_what_is_out_of_range_is_refused(options, says) -> None:
     with pytest.raises(ConfigError, match=says):
         ImageProcessor(FIXED, **options)
+
+
+def test_both_of_a_pair_are_shown_the_same_picture() -> None:
+    processor = ImageProcessor(FIXED, crop=0.3, flip=0.5, colour=0.3)
+    tokenizer = load_tokenizer("bytes", ("<image>", "</image>"))
+    routes = {"image": Route(processor, "image", OnePerCell(), frozenset(tokenizer.marks))}
+    planner = Planner(tokenizer, routes, 512, {}, pairs=True)
+    asked = (Media("image", RAMP), Media("image", RAMP[::-1].copy()), Text("Q"))
+    pair = Document("d", (*asked, Text("a", train=True)), rejected=(*asked, Text("b", train=True)))
+    mixture = Mixture((Documents("pairs", [pair]),), (1.0,), False, 0, num_lanes=1)
+    lane, seen = Lane(Feed(mixture, planner, 1, ("image",)), 0), []
+    for _ in range(4):
+        values = lane.turn().arrays.media["image"].values
+        per_pair = 2 * len(asked[:2]) * 4 * 4
+        for begin in range(0, len(values), per_pair):
+            better, worse = np.split(values[begin : begin + per_pair], 2)
+            assert np.array_equal(better, worse)
+            seen.append(better.tobytes())
+    assert len({*seen}) == len(seen)  # and another one whenever the pair comes again

@@ -48,6 +48,8 @@ class DocumentPlan:
     """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
     chosen: int | None = None
     """Tokens of the first of a pair, the better one; behind it is the worse one. None where it is no pair."""
+    chosen_media: int = 0
+    """Media of the better one of a pair; behind them are those of the worse one."""
     cells_by_stream: Mapping[str, int] = field(init=False, repr=False)
     """Of its media; streams that it does not use are left out."""
     work: tuple[str, int] = field(init=False, repr=False)
@@ -74,6 +76,13 @@ class DocumentPlan:
     def lengths(self) -> tuple[int, ...]:
         """Tokens of its documents: of one, or of the two of a pair."""
         return (len(self),) if self.chosen is None else (self.chosen, len(self) - self.chosen)
+
+    @property
+    def media_by_document(self) -> tuple[tuple[PlannedMedia, ...], ...]:
+        """The media of its documents, as ``lengths``."""
+        return (
+            (self.media,) if self.chosen is None else (self.media[: self.chosen_media], self.media[self.chosen_media :])
+        )
 
     def cells(self, stream: str) -> int:
         return self.cells_by_stream.get(stream, 0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import TracebackType
@@ -31,7 +31,7 @@ from kosmos.data.foreign import called, calling
 from kosmos.data.long_texts import LongTexts
 from kosmos.data.mixture import Cursor, Mixture
 from kosmos.data.pack import choose
-from kosmos.data.plan import DocumentPlan, Planner
+from kosmos.data.plan import DocumentPlan, PlannedMedia, Planner
 from kosmos.data.quarantine import Incident, UselessData
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.which_medium import naming
@@ -273,21 +273,28 @@ class Lane:
             with _Touching(self, (source, row, DECODE)):
                 if plan.let_go:
                     plan = waiting_media.read_again(plan, self._document(source, row))
-                random = self.feed.mixture.random(source, draw[1]) if self.feed.planner.augments else None
-                for number, media in enumerate(plan.media):
-                    processor = self.feed.planner.routes[media.media.modality].processor
-                    try:
-                        with calling(processor, "decode"):
-                            found = decode_cells(media, processor, random)
-                    except SampleError as error:
-                        raise naming(error, number, [m.media for m in plan.media], plan.origin) from error
-                    cells.put(media.stream, found)
+                for media in plan.media_by_document:  # of a pair both are shown the same: each draws from the beginning
+                    random = self.feed.mixture.random(source, draw[1]) if self.feed.planner.augments else None
+                    self._decode_media(media, plan, random, cells)
         except SampleError as error:
             self._refuse_gone(source, error)
             cells.filled = before
             self._quarantine(plan.origin, source, error)
             return False
         return True
+
+    def _decode_media(
+        self, found: Sequence[PlannedMedia], plan: DocumentPlan, random: np.random.Generator | None, cells: RowCells
+    ) -> None:
+        """Those of one document."""
+        for number, media in enumerate(found):
+            processor = self.feed.planner.routes[media.media.modality].processor
+            try:
+                with calling(processor, "decode"):
+                    values = decode_cells(media, processor, random)
+            except SampleError as error:
+                raise naming(error, number, [m.media for m in found], plan.origin) from error
+            cells.put(media.stream, values)
 
     def _refuse_gone(self, source: int, error: SampleError) -> None:
         """Raises DataError where a folder that the source was opened from is gone: the sample is not at fault."""

@@ -67,6 +67,7 @@ def as_one(plans: Sequence[DocumentPlan], document: Document) -> DocumentPlan:
         media=(*better.media, *worse.media),
         slots=slots,
         chosen=len(better),
+        chosen_media=len(better.media),
     )
 
 
