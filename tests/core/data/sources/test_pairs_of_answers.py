@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kosmos.data.document import Mark, Media, Text
+from kosmos.data.plan import Planner
 from kosmos.data.sources.pairs_of_answers import shared_prompt
+from kosmos.data.tokenizer import load_tokenizer
 from kosmos.errors import DataError, SampleError
 
 
@@ -124,6 +126,9 @@ REFUSED = [
     ({"prompt": [user("Q")], **TURNS, "label": False}, "chosen: label: false says that the answer is a bad one"),
     ({"prompt": "Q", "image": "a.png", **TEXTS, "rejected_images": ["a.png"]}, "rejected_images: media of the worse"),
     ({"chosen": f"{HH} a", "rejected": HH}, "rejected: completion is empty"),
+    ({"prompt": "Q: ", "chosen": "a", "rejected": "a"}, "chosen and rejected are the same: there is nothing to prefer"),
+    ({"prompt": [user("Q")], "chosen": TURNS["chosen"], "rejected": TURNS["chosen"]}, "chosen and rejected are the sam"),
+    ({"messages": [*HISTORY, {**assistant("Good"), "loss": False}], "rejected_response": "Bad"}, "chosen: nothing "),
 ]  # fmt: skip
 
 
@@ -222,12 +227,6 @@ def test_what_one_turn_of_several_says_alike_is_not_learned(open_, rows):
     assert both(open_(rows({"prompt": [user("A")], **more}))) == EARLIER
 
 
-def test_pairs_of_the_same_answers_learn_them(open_, rows):
-    assert both(open_(rows({"prompt": "Q: ", "chosen": "a", "rejected": "a"}))) == ("Q: «a»", "Q: «a»")
-    same = {"prompt": [user("Q")], "chosen": TURNS["chosen"], "rejected": TURNS["chosen"]}
-    assert both(open_(rows(same))) == (BOTH[0], BOTH[0])
-
-
 def test_texts_of_both_are_limited(open_, rows):
     with pytest.raises(SampleError, match="over the limit of 10"):
         open_(rows({"prompt": "Q", "chosen": "a", "rejected": "b" * 20}), options={"max_text_bytes": 10}).document(0)
@@ -253,3 +252,28 @@ def test_media_within_rows_are_read_for_both(open_, rows):
     held = "data:image/png;base64," + base64.b64encode(b"picture").decode()
     document = open_(rows({"messages": [user("<image>Q")], "images": [held], **TURNS})).document(0)
     assert [bytes(m.source) for m in document.media] == [b"picture"] * 2
+
+
+PLANNER = Planner(load_tokenizer("bytes"), {}, 512, {}, pairs=True)
+OTHER = {"chosen": WHOLE["chosen"], "rejected": [user("Other"), assistant("Dogs.")]}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        OTHER,
+        {"messages": WHOLE["chosen"], "rejected_messages": OTHER["rejected"]},
+        {"prompt": [user("A")], **OTHER} | {"chosen": [user("A"), *WHOLE["chosen"]]},
+        {"chosen": f"{HH} a", "rejected": f"{HH.replace('A', 'C', 1)} a"},
+    ],
+)
+def test_answers_to_other_prompts_are_no_pair(open_, rows, row):
+    with pytest.raises(SampleError, match=r"begin with other prompts|nor chats that begin with prompt"):
+        PLANNER.plan(open_(rows(row)).document(0))
+
+
+def test_chats_that_part_at_an_earlier_answer_are_a_pair(open_, rows):
+    """What both say before is learned of neither, and from there on all of both."""
+    better, worse = ([*HISTORY[:1], assistant(said), user(said), assistant(said)] for said in ("Cats.", "Dogs."))
+    assert PLANNER.plan(open_(rows({"chosen": better, "rejected": worse})).document(0))
+    assert PLANNER.plan(open_(rows(LONGER)).document(0))

@@ -17,6 +17,8 @@ CHOSEN_ALONE = (
     "instruction, {messages: messages} where they end the chat; one turn beside a chat belongs at its end"
 )
 """How rows of preferences are read as answers to be learned."""
+SAME = "chosen and rejected are the same: there is nothing to prefer; leave the row out"
+OTHER_PROMPTS, TWO_TO_ONE = "chosen and rejected begin with other prompts", "a pair is two answers to one prompt"
 NAMES = "chosen", "rejected"
 """What errors call the two."""
 
@@ -48,12 +50,15 @@ def as_one(plans: Sequence[DocumentPlan], document: Document) -> DocumentPlan:
     """The plan of a pair: that of the better one, and behind it that of the worse one.
 
     Raises:
-        SampleError: nothing of one of them is learned.
+        SampleError: nothing of one of them is learned, they do not answer the same, or they are the same.
     """
     for name, plan in zip(NAMES, plans, strict=True):
         if not np.count_nonzero(plan.train):
             raise SampleError(f"{name}: holds nothing to learn: no text that the loss looks at")
     better, worse = plans
+    _check_same_prompt(better, worse)
+    if not better.media and np.array_equal(better.token_ids, worse.token_ids):  # media may differ unseen
+        raise SampleError(SAME)
     begin = np.int32(len(better))
     slots = {
         name: np.concatenate([*_there(name, better), *(at + begin for at in _there(name, worse))])
@@ -69,6 +74,32 @@ def as_one(plans: Sequence[DocumentPlan], document: Document) -> DocumentPlan:
         chosen=len(better),
         chosen_media=len(better.media),
     )
+
+
+def _check_same_prompt(better: DocumentPlan, worse: DocumentPlan) -> None:
+    """Raises SampleError where what stands before the first learned token of each is not the same: how likely an answer
+    is to one prompt says nothing of how likely another is to another. Of media the slots are compared."""
+    ends = [int(np.argmax(plan.train)) for plan in (better, worse)]
+    streams = sorted({*better.slots, *worse.slots})
+    first, second = (_beginning(plan, end, streams) for plan, end in zip((better, worse), ends, strict=True))
+    if first.shape == second.shape and np.array_equal(first, second):
+        return
+    least = min(ends)
+    apart = np.flatnonzero((first[:, :least] != second[:, :least]).any(axis=0))
+    place = int(apart[0]) if len(apart) else least
+    raise SampleError(
+        f"{OTHER_PROMPTS}: from token {place} on, before anything is learned (of {ends[0]} and {ends[1]} tokens); "
+        f"{TWO_TO_ONE}"
+    )
+
+
+def _beginning(plan: DocumentPlan, end: int, streams: Sequence[str]) -> NDArray[np.int32]:
+    """Its first tokens, and of each the number of the stream whose slot it is: [2, end]."""
+    found = np.zeros((2, end), np.int32)
+    found[0] = plan.token_ids[:end]
+    for number, places in ((n, plan.slots[name]) for n, name in enumerate(streams) if name in plan.slots):
+        found[1, places[places < end]] = number + 1
+    return found
 
 
 def _there(name: str, plan: DocumentPlan) -> list[NDArray[np.int32]]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from kosmos.data.document import Mark, Segment, Text
 from kosmos.data.marks import ASSISTANT
+from kosmos.data.pair_plans import NAMES, OTHER_PROMPTS, SAME, TWO_TO_ONE
 from kosmos.data.sources import forms, messages
 from kosmos.data.sources.chat_turns import ROLE_MARKS, turns_of
 from kosmos.data.sources.columns import Row, is_empty, kind_of, require_column, text_value
@@ -204,6 +205,8 @@ class PairLayout(DefaultLayout):
         if not isinstance(chosen, str) or not isinstance(rejected, str):
             return {**rest, CHATS[0]: chosen}, {**rest, CHATS[0]: rejected}
         end = shared_prompt(chosen, rejected)
+        if LAST_TURN in chosen and LAST_TURN in rejected and LAST_TURN not in chosen[:end]:
+            raise SampleError(f"{OTHER_PROMPTS}: they differ before {LAST_TURN.strip()!r}; {TWO_TO_ONE}")
         if not end:
             return {**rest, "text": chosen}, {**rest, "text": rejected}
         asks, answers = self.column(forms.GOES_ON), self.column(forms.ASKS[forms.GOES_ON])
@@ -228,11 +231,20 @@ def shared_prompt(chosen: str, rejected: str) -> int:
 
 
 def apart(better: Sequence[Segment], worse: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-    """Both, of whose common beginning nothing is learned; the last text of each that is, stays so."""
-    most = min(_last_learned(better), _last_learned(worse))
-    shared = 0
-    while shared < most and _alike(better[shared], worse[shared]):
-        shared += 1
+    """Both, of whose common beginning nothing is learned; the last text of each that is, stays so.
+
+    Raises:
+        SampleError: they are the same, or nothing is learned of what one of them says otherwise.
+    """
+    least = min(len(better), len(worse))
+    alike = next((n for n in range(least) if not _alike(better[n], worse[n])), least)
+    if alike == len(better) == len(worse):
+        raise SampleError(SAME)
+    ends = [_last_learned(segments) for segments in (better, worse)]
+    for name, end in zip(NAMES, ends, strict=True) if alike < least else ():
+        if end < alike:
+            raise SampleError(f'{name}: nothing is learned of what it says otherwise; "loss": false leaves it out')
+    shared = min(alike, *ends)
     first, second = ((*map(_not_learned, segments[:shared]), *segments[shared:]) for segments in (better, worse))
     return first, second
 
@@ -242,9 +254,9 @@ def _last_learned(segments: Sequence[Segment]) -> int:
 
 
 def _alike(one: Segment, other: Segment) -> bool:
-    """Whether they are the same; media, which are those of one row, by their kinds."""
+    """Whether they say the same, learned or not; media, which are those of one row, by their kinds."""
     if isinstance(one, Text | Mark):
-        return one == other
+        return type(one) is type(other) and _not_learned(one) == _not_learned(other)
     return not isinstance(other, Text | Mark) and one.modality == other.modality
 
 
