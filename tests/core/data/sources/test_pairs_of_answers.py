@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kosmos.data.asked import asked_of
 from kosmos.data.document import Mark, Media, Text
 from kosmos.data.plan import Planner
 from kosmos.data.sources.pairs_of_answers import shared_prompt
@@ -74,6 +76,15 @@ FORMS = {
     "whole chats, of ShareGPT": ({n: [human("Q"), gpt(t[1]["content"])] for n, t in WHOLE.items()}, BOTH),
     "whole chats beside their prompt": ({"prompt": HISTORY, **LONGER}, EARLIER),
     "UltraFeedback": ({"prompt": "Q", "messages": WHOLE["chosen"], "score_chosen": 8.0, **WHOLE}, BOTH),
+    "hh-rlhf beside its prompt": (
+        {"prompt": HH, **{n: f"{HH} {t}" for n, t in TEXTS.items()}}, (f"{HH}« Cats.»", f"{HH}« Dogs.»")
+    ),
+    "ms-swift, an answer as messages": (
+        {"messages": [*HISTORY, assistant("Cats.")], "rejected_messages": TURNS["rejected"]}, EARLIER
+    ),
+    "ms-swift, a query and messages": (
+        {"query": "Q", "response": "Cats.", "rejected_messages": TURNS["rejected"]}, BOTH
+    ),
     "hh-rlhf": ({n: f"{HH} {t}" for n, t in TEXTS.items()}, (f"{HH}« Cats.»", f"{HH}« Dogs.»")),
     "texts with a common beginning": ({n: f"Oh {t}" for n, t in TEXTS.items()}, ("Oh« Cats.»", "Oh« Dogs.»")),
     "texts with none": (TEXTS, ("«Cats.»", "«Dogs.»")),
@@ -126,8 +137,8 @@ REFUSED = [
     ({"prompt": [user("Q")], **TURNS, "label": False}, "chosen: label: false says that the answer is a bad one"),
     ({"prompt": "Q", "image": "a.png", **TEXTS, "rejected_images": ["a.png"]}, "rejected_images: media of the worse"),
     ({"chosen": f"{HH} a", "rejected": HH}, "rejected: completion is empty"),
-    ({"prompt": "Q: ", "chosen": "a", "rejected": "a"}, "chosen and rejected are the same: there is nothing to prefer"),
-    ({"prompt": [user("Q")], "chosen": TURNS["chosen"], "rejected": TURNS["chosen"]}, "chosen and rejected are the sam"),
+    ({"prompt": "Q: ", "chosen": "a", "rejected": "a"}, "chosen and rejected are the same: there is"),
+    ({"prompt": [user("Q")], "chosen": TURNS["chosen"], "rejected": TURNS["chosen"]}, "are the same: there is"),
     ({"messages": [*HISTORY, {**assistant("Good"), "loss": False}], "rejected_response": "Bad"}, "chosen: nothing "),
 ]  # fmt: skip
 
@@ -163,8 +174,29 @@ def test_a_text_beside_such_columns_is_learned_as_before(open_, rows, row):
     assert both(open_(rows(row), modalities=())) == ("«T»", "")
 
 
-def test_prompts_to_be_continued_are_no_pairs(open_, rows):
-    assert both(open_(rows({"prompt": "Q: ", **TEXTS}), asked=True)) == ("Q: ", "")
+CONTINUED = {
+    "TRL, texts": ({"prompt": "Q: ", **TEXTS}, "Q: "),
+    "TRL, a chat": ({"prompt": HISTORY, **TURNS}, f"{ONCE}<|assistant|>"),
+    "whole chats": (LONGER, f"{ONCE}<|assistant|>"),
+    "hh-rlhf": ({n: f"{HH} {t}" for n, t in TEXTS.items()}, HH),
+    "Alpaca": ({"instruction": "Q", **TEXTS}, f"{ASKED}<|assistant|>"),
+    "ms-swift": ({"messages": WHOLE["chosen"], "rejected_response": "Dogs."}, f"{ASKED}<|assistant|>"),
+    "no answers": ({"prompt": "Q: ", "chosen": None, "rejected": None}, "Q: "),
+    "the same": ({"prompt": "Q: ", "chosen": "Cats.", "rejected": "Cats."}, "Q: "),
+}
+
+
+@pytest.mark.parametrize(("row", "prompt"), CONTINUED.values(), ids=CONTINUED)
+def test_prompts_to_be_continued_expect_the_better_answer(open_, rows, row, prompt):
+    document = open_(rows(row), asked=True).document(0)
+    asked, expected = asked_of(document)
+    assert (told(replace(s, train=False) for s in asked.segments), document.rejected) == (prompt, ())
+    assert (expected or "").strip() == ("" if row.get("chosen", "") is None else "Cats.")
+
+
+def test_named_prompts_without_answers_are_continued(open_, rows):
+    source = open_(rows({"prompt": "Q: "}), asked=True, columns={"chosen": "good", "rejected": "bad"})
+    assert told(source.document(0).segments) == "Q: "
 
 
 def test_columns_name_the_prompt(open_, rows):

@@ -107,6 +107,7 @@ class Request:
             columns.pop(WEIGHT, None)  # of what is learned, which such rows need not say
         if self.chosen is not None:
             columns[CHOSEN] = self.chosen.column
+        may_hold = may_hold_pairs(columns, template=self.template is not None)
         if self.template is not None:
             return parse_template(self.template, self.known, columns, timed, suffixes, taken)
         if ANSWERS in columns and (other := next((role for role in ASKS.values() if role in columns), None)):
@@ -115,7 +116,7 @@ class Request:
                 "else is right"
             )
         last = self.options.learn == "last"
-        made = PairLayout if may_hold_pairs(columns, asked=self.asked) else DefaultLayout
+        made = PairLayout if may_hold else DefaultLayout
         more = {"asked": self.asked, "learn_last": last}
         return made(self.known, columns, suffixes=suffixes, timed=timed, taken=taken, **more)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from kosmos.data.sources import choice_columns
 from kosmos.data.sources.forms import LETTERS
 from kosmos.data.sources.layouts import ROLES
+from kosmos.data.sources.preferences import CHOSEN, REJECTED
 from kosmos.data.sources.right_answers import REFERENCES
 from kosmos.data.sources.splits import GROUP
 from kosmos.data.sources.weights import WEIGHT
@@ -20,7 +21,7 @@ def check_roles(columns: Mapping[str, str], modalities: Sequence[str], *, choice
     Args:
         choices: whether the rows are questions that offer several answers, which have roles of their own.
     """
-    own = choice_columns.ROLES if choices else (*ROLES, GROUP, REFERENCES, WEIGHT)
+    own = choice_columns.ROLES if choices else (*ROLES, CHOSEN, REJECTED, GROUP, REFERENCES, WEIGHT)
     roles = (*modalities, *own)
     for role, column in columns.items():
         if role not in roles:
