@@ -225,6 +225,39 @@ def test_sources_of_chats_are_known_for_the_hint(tmp_path):
     assert chats_among([plain, laid_out]) is None
 
 
+ASKED, SAID = [{"role": "user", "content": "Q"}], [{"role": "assistant", "content": "a"}]
+PAIRS_OF_CHATS = [
+    {"prompt": ASKED, "chosen": SAID, "rejected": SAID},
+    {"chosen": ASKED + SAID, "rejected": ASKED + SAID},
+    {"instruction": "Q", "chosen": "a", "rejected": "b"},
+    {"conversations": ASKED, "chosen": SAID[0], "rejected": SAID[0]},
+    {"query": "Q", "response": "a", "rejected_response": "b"},
+]
+PAIRS_OF_TEXTS = [
+    {"prompt": "Q", "chosen": "a", "rejected": "b"},
+    {"chosen": "\n\nHuman: Q\n\nAssistant: a", "rejected": "\n\nHuman: Q\n\nAssistant: b"},
+    {"text": "T", "chosen": ASKED + SAID, "rejected": ASKED + SAID},
+    {"chosen": ASKED + SAID},
+    {"chosen": 3, "rejected": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"), [*((row, True) for row in PAIRS_OF_CHATS), *((row, False) for row in PAIRS_OF_TEXTS)]
+)
+def test_pairs_of_chats_are_chats(tmp_path, row, expected):
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    assert holds_chats(tmp_path / "rows.jsonl") is expected
+    assert not holds_chats(tmp_path / "rows.jsonl", columns={"text": "chosen", "conversations": "none"})
+
+
+def test_named_pairs_of_chats_are_chats(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"good": ASKED + SAID, "bad": ASKED + SAID}) + "\n")
+    assert holds_chats(tmp_path / "rows.jsonl", columns={"chosen": "good", "rejected": "bad"})
+    (tmp_path / "rows.csv").write_text("instruction,chosen,rejected\nQ,a,b\n")
+    assert holds_chats(tmp_path / "rows.csv")
+
+
 def test_captions_are_no_chats_whatever_lies_beside_them(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

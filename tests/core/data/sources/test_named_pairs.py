@@ -8,6 +8,7 @@ import pytest
 
 from kosmos.data.document import Mark, Text
 from kosmos.data.sources.pairs_of_answers import without_prompt
+from kosmos.data.sources.unnamed import warnings_of
 from kosmos.errors import ConfigError, DataError, KosmosError, SampleError
 
 ASKED = [{"role": "user", "content": "Q"}]
@@ -119,3 +120,17 @@ def test_rows_that_say_what_is_learned_need_no_pair(open_, rows, row):
 )
 def test_a_prompt_that_both_texts_repeat_is_cut(prompt, texts, expected):
     assert without_prompt(prompt, *texts) == expected
+
+
+@pytest.mark.parametrize(
+    "row", [{"messages": ASKED, "chosen": GOOD[0], "rejected": BAD[0]}, {"messages": ASKED + GOOD}]
+)
+def test_media_of_the_worse_answer_are_told_of_by_the_row_alone(open_, rows, tmp_path, row):
+    """Neither as media that belong into another column, nor as a reason to leave the row out unseen."""
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(b"picture")
+    for more in ({"images": ["a.png"]}, {}):
+        source = open_(rows({**row, **more, "rejected_images": ["b.png"]}))
+        assert not [*warnings_of(source)]
+        with pytest.raises(SampleError, match="rejected_images: "):
+            source.document(0)

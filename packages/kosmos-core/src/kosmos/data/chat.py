@@ -17,6 +17,7 @@ from kosmos.data.sources.glance import KINDS, first_values
 from kosmos.data.sources.json_list import hold_lines
 from kosmos.data.sources.layouts import CHATS
 from kosmos.data.sources.ordered import is_interleaved
+from kosmos.data.sources.pairs_of_answers import PairLayout, may_hold_pairs
 from kosmos.errors import NoSuchPart
 
 
@@ -98,7 +99,8 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
     if first is None or rows_suffix(first.name) not in KINDS or not first.is_file():
         return False
     roles = {role: columns.get(role, role) for role in ("segments", *CHATS, *ROLES)}
-    row = first_values(first, {*roles.values(), *BELONG, *TELL}, field)
+    pairs = PairLayout((), columns)
+    row = first_values(first, {*roles.values(), *BELONG, *TELL, *pairs.answers}, field)
 
     def there(role: str) -> bool:
         return roles[role] in row
@@ -114,6 +116,8 @@ def holds_chats(path: Path, *, columns: Mapping[str, str] = MappingProxyType({})
     if any(map(holds, CHATS)):
         return True
     form = None if "text" in columns else form_of(answered, holds, row)
+    if may_hold_pairs(columns) and pairs.is_chat({name: "?" if value == "" else value for name, value in row.items()}):
+        return True
     return form not in (None, GOES_ON) and not (form == TEXTS and is_interleaved(row[roles[TEXTS]]))
 
 

@@ -26,7 +26,16 @@ from kosmos.data.document import Mark, Segment, Text
 from kosmos.data.marks import ASSISTANT
 from kosmos.data.pair_plans import NAMES, OTHER_PROMPTS, SAME, TWO_TO_ONE
 from kosmos.data.sources import forms, messages
-from kosmos.data.sources.columns import Row, is_empty, kind_of, look_up, require_column, text_value, top_column
+from kosmos.data.sources.columns import (
+    Row,
+    is_empty,
+    kind_of,
+    look_up,
+    parse_path,
+    require_column,
+    text_value,
+    top_column,
+)
 from kosmos.data.sources.layouts import CHATS, LEARNED, DefaultLayout
 from kosmos.data.sources.pair_turns import (
     Turns,
@@ -106,6 +115,11 @@ class PairLayout(DefaultLayout):
 
     def nested(self, columns: Collection[str]) -> set[str]:
         return super().nested(columns) | {REJECTED_MESSAGES}.intersection(columns)
+
+    @property
+    def answers(self) -> set[str]:
+        """The columns that may hold answers of a pair."""
+        return {CHOSEN, *WORSE, *(str(parse_path(self.column(role))[0]) for role in _PAIR)}
 
     @cached_property
     def _names_answers(self) -> bool:

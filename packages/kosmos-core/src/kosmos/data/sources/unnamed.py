@@ -9,6 +9,7 @@ from typing import Any
 
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.media import resolve
+from kosmos.data.sources.preferences import is_rejected
 from kosmos.data.sources.source import Table
 from kosmos.data.sources.well_known import WELL_KNOWN, is_medium
 from kosmos.errors import SampleError
@@ -48,14 +49,16 @@ class UnnamedMedia:
         return [key for key in found if row[key] not in read or any(name in key.lower() for name in WELL_KNOWN)]
 
     def _columns(self, row: Row, table: Table, index: int, *, beside: bool) -> list[str]:
-        """Rows with the same keys are looked up a few times only."""
+        """Rows with the same keys are looked up a few times only. Of media of worse answers the layout tells, except
+        where a text is learned."""
         keys = frozenset(row), beside
         if (found := self._found.get(keys)) is not None:
             return [key for key in found if row[key] is not None]
         if self._tries[keys] >= self._TRIES:
             return []
         self._tries[keys] += 1
-        names = {key: name for key in row if key not in self._known and (name := _file_name(row[key])) is not None}
+        unknown = [key for key in row if key not in self._known and ("text" in row or not is_rejected(key))]
+        names = {key: name for key in unknown if (name := _file_name(row[key])) is not None}
         media = [key for key, name in names.items() if self._is_medium(name)]
         there = [key for key in (media if beside else names) if self._is_there(names[key], table.root(index))]
         there = [key for key in there if key in media] or there  # beside media other files are none
@@ -64,7 +67,7 @@ class UnnamedMedia:
         if there:
             self._found[keys] = tuple(there)
         elif not beside:
-            for key in row.keys() - self._known:
+            for key in unknown:
                 name = _named(row[key])
                 is_prose = name is None or (" " in name and "/" not in name)
                 if name is not None and not is_prose and self._is_medium(name.partition("?")[0]):
