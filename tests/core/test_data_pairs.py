@@ -76,6 +76,7 @@ def test_all_pairs_are_checked_and_what_is_held_out_may_be_none(of_pairs, tmp_pa
 
 def test_scores_are_those_of_the_better_ones_alone(of_pairs):
     composition, source = of_pairs
+    composition = replace(composition, planner=composition.planner.for_scores())  # as of a run that is loaded
     better = [replace(source.document(n), rejected=()) for n in range(len(source))]
     expected = score(composition, [Documents(source.name, better)], workers=0)
     found = score(composition, [source], workers=0)
