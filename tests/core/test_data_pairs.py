@@ -65,12 +65,11 @@ def test_a_pair_is_shown_as_both_with_what_is_learned_of_each(of_pairs, capsys):
     assert "chosen    <s>A b« c</s>»\nrejected  <s>A b« no</s>»\n" in out
 
 
-def test_all_pairs_are_checked_and_what_is_held_out_may_be_none(of_pairs, tmp_path):
+def test_all_pairs_are_checked_and_so_is_what_is_held_out(of_pairs, tmp_path):
     composition, source = of_pairs
     (tmp_path / "texts.jsonl").write_text('{"text": "T"}\n')
     texts = opened(tmp_path / "texts.jsonl")
-    assert data.decode_both(composition, [source], [texts], workers=0, show=False) == []
-    [incident] = data.decode_both(composition, [texts], [source], workers=0, show=False)
+    [incident] = data.decode_all(composition, [source, texts], workers=0, show=False)
     assert "learns from pairs, and here is no worse answer" in incident.cause
 
 

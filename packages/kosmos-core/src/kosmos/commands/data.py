@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -128,7 +128,7 @@ def data_(
     if check:
         number = helpers_of_rank(1) if workers is None else workers
         with aside():
-            incidents = decode_both(composition, sources, held_out, workers=number, show=not as_json)
+            incidents = decode_all(composition, [*sources, *held_out], workers=number, show=not as_json)
         result["checked"] = sum(map(len, (*sources, *held_out)))
     result["incidents"] = incidents
     if as_json:
@@ -303,17 +303,6 @@ def _shortened(text: str) -> str:
         return text
     half = MAX_SHOWN // 2
     return f"{text[:half]} [... {len(text) - 2 * half:,} more characters ...] {text[-half:]}"
-
-
-def decode_both(
-    composition: Composition, sources: Sequence[Source], held_out: Sequence[Source], *, workers: int, show: bool
-) -> list[Incident]:
-    """Decode every document once, as training and scoring do; what cannot be used."""
-    scoring = composition.planner.for_scores()
-    if scoring is composition.planner or not held_out:
-        return decode_all(composition, [*sources, *held_out], workers=workers, show=show)
-    found = decode_all(composition, sources, workers=workers, show=show)
-    return found + decode_all(replace(composition, planner=scoring), held_out, workers=workers, show=show)
 
 
 def decode_all(composition: Composition, sources: Sequence[Source], *, workers: int, show: bool) -> list[Incident]:
