@@ -37,6 +37,7 @@ RUN = FOUND | {
     "compose",
     "run_sources",
     "run_choices",
+    "run_overlap",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "visible": set(),
@@ -90,9 +91,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": FOUND | {"files", "chats", "patterns"},
     "model": FOUND | {"data", "runtime"},
     "encoder_inputs": FOUND | {"options"},
-    "compose": (RUN | {"encoder_inputs"}) - {"run_sources", "run_choices"},
+    "compose": (RUN | {"encoder_inputs"}) - {"run_sources", "run_choices", "run_overlap"},
     "run_sources": FOUND | {"config", "data", "given", "patterns"},
     "run_choices": FOUND | {"config", "data", "given", "mistakes", "run_sources"},
+    "run_overlap": FOUND | {"config", "data", "run_sources"},
     "run_rows": FOUND | {"config", "data", "given", "strict"},
     "checkpoint": SURFACE | {"runtime", "files"},
     "reference": FOUND | {"options", "config", "mistakes", "elsewhere", "names"},

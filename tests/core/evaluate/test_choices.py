@@ -17,7 +17,7 @@ from kosmos import Mark, Media, Text, load_run, make_run
 from kosmos.cli import main
 from kosmos.commands.answers import AnswerLines
 from kosmos.commands.by_value import ByValue
-from kosmos.commands.choices import opened_choices, scored_choices
+from kosmos.commands.choices import named_choices, opened_choices, scored_choices
 from kosmos.commands.scored_answers import Wanted, write_answers
 from kosmos.data.batch import ReadyDocument, assemble, to_tensors
 from kosmos.data.choices import _space
@@ -433,7 +433,7 @@ def test_what_was_scored_stays_where_a_question_cannot_be_read_again(run: Path) 
     asked.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     saved = load_run(run, device="cpu")
     chosen: list[Chosen] = []
-    scored_choices(saved, opened_choices(saved, [str(asked)], None, 100), 0, chosen.append, Parallel())
+    scored_choices(saved, opened_choices(saved, named_choices([str(asked)]), None, 100), 0, chosen.append, Parallel())
     asked.write_bytes(b"x" * asked.stat().st_size)
     lines, result = AnswerLines(str(answers)), {"choices": "scored"}
     error = write_answers(saved, [], chosen, Wanted(0, 1, {}, ByValue(None, print)), lines, result, Parallel(), print)

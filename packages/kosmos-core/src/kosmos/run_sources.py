@@ -177,7 +177,7 @@ def open_named(
         for other in config.data.sources:
             if overlap(Path(path), Path(other.path)):
                 warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
-            elif _may_be(Path(path), Path(other.path)):
+            elif may_be(Path(path), Path(other.path)):
                 what = f"may be the run's source {other.path}, moved or copied, most of which was trained on"
                 warn(f"data {path!r}: {what}; {FOLLOW} and leave --data out to score what was held out")
         sources.append(to_score(_open_as_it_is(config, registry, path, root)))
@@ -256,7 +256,7 @@ def overlap(one: Path, other: Path) -> bool:
     return any({at, *at.parents} & others for at in ones) or any({at, *at.parents} & ones for at in others)
 
 
-def _may_be(one: Path, other: Path) -> bool:
+def may_be(one: Path, other: Path) -> bool:
     """Whether a file has the name of another that is gone, or that is as long."""
     if one.name != other.name or not one.is_file():
         return False

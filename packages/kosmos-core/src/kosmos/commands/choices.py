@@ -75,6 +75,7 @@ def opened_choices(
     from kosmos.data.sources.blind import blind_of
     from kosmos.data.sources.remarks import remarks_of
     from kosmos.run_choices import open_choices, open_own_choices
+    from kosmos.run_overlap import asked_and_trained, trained_sources
 
     config, registry = run.composition.config, run.composition.registry
     folder = Path(root) if root else None
@@ -89,6 +90,9 @@ def opened_choices(
             say(line, file=sys.stderr)
         for line in (*remarks_of(source.source), *blind_of(source, config.modalities, _SAY if entries else "")):
             say(f"warning: {line}", file=sys.stderr)
+    paths = [entry.path for entry in entries or config.evaluate.choices]
+    for line in asked_and_trained(config, sources, paths, trained_sources(config, registry)):
+        say(f"warning: {line}", file=sys.stderr)
     return sources
 
 

@@ -1,4 +1,4 @@
-"""Rows that one source of a run holds out and another, of the same files, trains on."""
+"""Rows that one source of a run holds out, or that it is asked, and another, of the same files, trains on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.config import RunConfig
+from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.sources.source import RowSource, Table
+from kosmos.run_overlap import asked_and_trained
 from kosmos.run_sources import overlap
 
 MOST_LOOKED_AT = 100_000
@@ -20,12 +22,15 @@ MOST_LOOKED_AT = 100_000
 
 
 def held_out_elsewhere(config: RunConfig, sources: Sequence[Source], held_out: Sequence[Source]) -> Iterator[str]:
-    """Warnings of two sources of a run, of which one trains on rows that the other holds out.
+    """Warnings of two sources of a run, of which one trains on rows that the other holds out, and of questions
+    (``evaluate.choices``) that are of what is trained on.
 
     Args:
         sources: what is trained on, in the order of ``data.sources``.
-        held_out: what these hold out, by their names. There may be others among them.
+        held_out: what these hold out, by their names. There may be others among them, questions too.
     """
+    paths, asked = [one.path for one in config.evaluate.choices], [s for s in held_out if isinstance(s, ChoiceSource)]
+    yield from asked_and_trained(config, asked if len(asked) == len(paths) else (), paths, sources)
     entries, held = config.data.sources, {source.name: source for source in held_out}
     if len(entries) != len(sources):  # of sample sets none is named
         return

@@ -1,0 +1,99 @@
+"""Questions that offer several answers, of what a run was trained on: by their files, and by their media."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from kosmos.config import RunConfig
+from kosmos.data.choices import ChoiceSource
+from kosmos.data.document import FileSpan, Source
+from kosmos.data.sources.source import RowSource
+from kosmos.data.spread import spread
+from kosmos.errors import KosmosError, SampleError
+from kosmos.plugins import Registry
+from kosmos.run_sources import FOLLOW, may_be, open_sources, overlap
+
+MOST_QUESTIONS = 1_000
+"""Of each file, whose media are compared."""
+MOST_LOOKED_AT = 20_000
+"""Documents of each source that is trained on whose media are compared."""
+MOST_BYTES = 256 << 20
+"""Largest file of rows that is opened only to see what media its rows name."""
+Medium = tuple[str, int]
+"""A file, and the byte where the medium begins in it."""
+
+
+def asked_and_trained(
+    config: RunConfig, questions: Sequence[ChoiceSource], paths: Sequence[str], sources: Iterable[Source]
+) -> Iterator[str]:
+    """Warnings of questions of which some may have been trained on.
+
+    A file of questions is named where it is one of a source of the run, or looks like a copy of one; else where its
+    questions are about media of documents that are trained on. Of these so many are looked at.
+
+    Args:
+        questions: of each of ``paths``, or none where they are not open.
+        paths: of their files, as they were named.
+        sources: what is trained on. They are asked for no earlier than a file of questions names media.
+    """
+    trained: dict[str, set[Medium]] | None = None
+    for number, path in enumerate(paths):
+        if found := next(_by_files(config, path), None):
+            yield found
+            continue
+        media = _media_of_questions(questions[number]) if questions else set()
+        if not media:
+            continue
+        if trained is None:
+            trained = {source.name: _media_of(source) for source in sources}
+        for name, of_source in trained.items():
+            if shared := len(media & of_source):
+                yield (
+                    f"choices {path!r}: {shared:,} of the media that its questions are about are those of documents of "
+                    f"the run's source {name}, which is trained on"
+                )
+                break
+
+
+def trained_sources(config: RunConfig, registry: Registry) -> Iterator[Source]:
+    """What a saved run was trained on, as far as it is there and soon opened."""
+    for entry in config.data.sources:
+        path = Path(entry.path)
+        if path.is_dir() or (path.is_file() and path.stat().st_size <= MOST_BYTES):
+            with suppress(KosmosError):  # data that are of no use any more tell nothing
+                yield from open_sources(config, registry, "train", [entry])
+
+
+def _by_files(config: RunConfig, path: str) -> Iterator[str]:
+    for other in config.data.sources:
+        if overlap(Path(path), Path(other.path)):
+            yield f"choices {path!r}: shares files with the run's source {other.path}, and may have been trained on"
+        elif may_be(Path(path), Path(other.path)):
+            what = f"may be the run's source {other.path}, moved or copied, which was trained on"
+            yield f"choices {path!r}: {what}; {FOLLOW}"
+
+
+def _media_of_questions(questions: ChoiceSource) -> set[Medium]:
+    asked = spread(len(questions.rows), MOST_QUESTIONS)
+    return _media(questions.source, [questions.rows[int(place)] for place in asked])
+
+
+def _media_of(source: Source) -> set[Medium]:
+    """Of a source of rows; those of others may take long to be made."""
+    return _media(source, spread(len(source), MOST_LOOKED_AT).tolist()) if isinstance(source, RowSource) else set()
+
+
+def _media(source: RowSource, rows: Iterable[int]) -> set[Medium]:
+    found: set[Medium] = set()
+    if source.modalities is not None and not source.modalities:
+        return found
+    for row in rows:
+        with suppress(SampleError):  # is told where it is scored
+            for medium in source.document(row).media:
+                if isinstance(medium.source, Path):
+                    found.add((str(medium.source.resolve()), 0))
+                elif isinstance(medium.source, FileSpan):
+                    found.add((str(medium.source.path.resolve()), medium.source.begin))
+    return found
