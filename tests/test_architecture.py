@@ -108,7 +108,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "commands": RUN
     | {"mistakes", "reference", "interrupts", "lock", "checkpoint", "generate", "evaluate", "train", "tune", "launch"}
     | {"templates", "testing"},
-    "usage": {"names"},
+    "usage": {"errors", "names"},
     "cli": FOUND | {"interrupts", "usage"},
     "__main__": {"cli", "collector", "ending", "errors", "interrupts"},
 }

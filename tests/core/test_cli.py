@@ -92,6 +92,15 @@ def test_a_plugins_command_runs_with_its_own_options(run: Run) -> None:
     assert run("greet", "you", "--times", "2") == ["0", "hello you you\n", ""]
 
 
+def test_an_option_of_one_value_that_stands_there_twice_is_refused(run: Run) -> None:
+    refused = ["2", "", "error[config]: --times: stands there twice, and takes one value; give it once\n"]
+    assert run("greet", "you", "--times", "2", "--times=2") == refused
+    status, _, said = run("plugin", "new", "x", "--output", "a", "--output", "b")
+    assert (status, said.split(":")[1]) == ("2", " --output")
+    again = run("score", "none.jsonl", "--json", "--json")[2]  # a flag says the same each time
+    assert again.startswith("error[data]: none.jsonl: cannot be read")
+
+
 def test_a_plugins_command_may_have_sub_commands(run: Run) -> None:
     assert run("tree", "two") == ["0", "two\n", ""]
 

@@ -129,7 +129,7 @@ TRAIN = {
 
 @pytest.mark.parametrize("arguments", TRAIN)
 def test_a_mistake_in_training_is_one_line_and_leaves_nothing(call: Call, arguments: str, tmp_path: Path) -> None:
-    before = () if "--resume" in arguments else ("--output", "run")
+    before = () if "--resume" in arguments or "--output" in arguments else ("--output", "run")
     status, lines = call("train", *before, *arguments.split())
     expected, beginning = TRAIN[arguments]
     assert (status, len(lines)) == (expected, 1), lines

@@ -43,7 +43,13 @@ MISTAKES = {
     ("kubernetes", "mixture.yaml", *KUBERNETES, "--name", "Big"): "--name: expected small letters, digits and -",
     ("skypilot", "mixture.yaml", "--nodes", "2", "--bucket", "b"): "bucket: each of the 2 nodes would see a copy",
     ("skypilot", "mixture.yaml", "--volume", "v", "--bucket", "b"): "bucket: give volume or bucket, not both",
-    ("aws-p4d", "mixture.yaml", *P4D, "--head-subnet", "a"): "--head-subnet: expected subnet- and hexadecimal digits",
+    (
+        "aws-p4d",
+        "mixture.yaml",
+        *P4D[2:],
+        "--head-subnet",
+        "a",
+    ): "--head-subnet: expected subnet- and hexadecimal digits",
     ("aws-p4d", "mixture.yaml", *P4D, "--storage-gib", "2000"): "storage_gib: 2000 is neither 1200 nor a multiple",
 }
 

@@ -37,7 +37,7 @@ from kosmos.errors import (
 from kosmos.interrupts import came
 from kosmos.plugins import Registry, load_core, load_plugins
 from kosmos.selection import only_plugins
-from kosmos.usage import in_words
+from kosmos.usage import in_words, refuse_repeated
 from kosmos.visible import say
 
 BEGAN_S = time.monotonic()
@@ -161,6 +161,7 @@ def _wrap(name: str, registry: Registry) -> Any:
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         app.command(name)(target)
     command: Any = typer.main.get_command(app)
+    refuse_repeated(command)
     command.invoke = _guarded(command.invoke, "" if owner.name == CORE else f"command {name!r} of plugin {owner.label}")
     return command
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
+from kosmos.errors import ConfigError
 from kosmos.names import did_you_mean, listed
 
 _NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
@@ -70,3 +72,42 @@ def _expected(error: Any) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def refuse_repeated(command: Any) -> None:
+    """Have a command, and each below it, refuse an option of one value that stands there twice.
+
+    The parser would take the last one without a word. A flag says the same each time.
+
+    Args:
+        command: of typer, as ``typer.main.get_command`` makes it. What it raises as it is run is ``ConfigError``.
+    """
+    for below in getattr(command, "commands", {}).values():
+        refuse_repeated(below)
+    make_parser = command.make_parser
+
+    def made(context: Any) -> Any:
+        parser = make_parser(context)
+        parse = parser.parse_args
+
+        def parsed(args: list[str]) -> Any:
+            values, rest, order = parse(args=args)
+            if not context.resilient_parsing:  # of completion, which parses what is being written
+                _check_once(order)
+            return values, rest, order
+
+        parser.parse_args = parsed
+        return parser
+
+    command.make_parser = made
+
+
+def _check_once(order: Sequence[Any]) -> None:
+    """Raises ConfigError where an option is among parameters twice of which one value is kept."""
+    seen: list[Any] = []
+    for parameter in order:
+        if parameter.param_type_name != "option" or parameter.multiple or parameter.is_flag or parameter.count:
+            continue
+        if any(parameter is other for other in seen):
+            raise ConfigError(f"{_named(parameter)}: stands there twice, and takes one value; give it once")
+        seen.append(parameter)
