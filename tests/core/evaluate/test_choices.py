@@ -162,7 +162,7 @@ def test_a_share_is_printed_with_its_standard_error(run: Path, capsys) -> None:
     rows = [{"query": "It is", "choices": ["red", "b"], "gold": gold} for gold in (0, 0, 0, 1)]
     _, out, _ = asked(run, capsys, rows)
     share = 75 if " 75.00 " in out else 25  # whichever is likelier, it is so four times
-    assert f"{share}.00 ± 21.65 %" in out.splitlines()[1]
+    assert f"{share}.00 ± 21.65 %" in out.splitlines()[2]
     status, out, _ = asked(run, capsys, rows, "--data", str(run.parent / "rows.jsonl"), "--json")
     overall = json.loads(out)["overall"]
     assert status == 0 and overall["answers"] == overall["documents"]
@@ -239,11 +239,24 @@ def test_questions_that_cannot_be_asked_are_named_and_cost_themselves_alone(run:
     status, out, err = asked(run, capsys, [good, *(row for row, _ in bad.values())])
     assert (status, err.partition(";")[0]) == (0, "warning: some are left out for want of their media")
     lines = out.splitlines()
-    assert lines[1].split()[:2] == ["some", "1"]
+    assert lines[0] == f"{run}, step 4" and lines[2].split()[:2] == ["some", "1"]
     left = [line for line in lines if line.startswith("left out: ")]
     assert len(left) == len(bad)
     assert [sum(said in line for line in left) for _, said in bad.values()] == [1] * len(bad)
     assert not any(line.count("some.jsonl") > 1 for line in left)
+
+
+def test_a_line_says_whether_an_answer_that_is_offered_twice_is_right(run: Path, capsys) -> None:
+    file = run.parent / "twice.jsonl"
+    twice = {"question": "What is red?", "choices": ["a tomato", "a tomato"], "gold": 1}
+    file.write_text(json.dumps(twice) + "\n" + json.dumps({**twice, "choices": ["a", "a very long answer"]}) + "\n")
+    written = run.parent / "twice_answers.jsonl"
+    assert main(["eval", str(run), "--choices", str(file), "--workers", "0", "--answers", str(written), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["choices"]["twice"]
+    first, other = rows_of(written)
+    assert (first["chosen"], first["right"], first["is_right"], first["is_right_by_length"]) == (0, 1, True, True)
+    assert other["is_right"] == (other["chosen"] == 1)
+    assert found["accuracy"] == (first["is_right"] + other["is_right"]) / 2
 
 
 def test_media_may_be_all_that_is_asked(run: Path) -> None:
@@ -375,7 +388,7 @@ def test_a_file_of_which_nothing_is_scored_is_an_error_beside_others(run: Path, 
     status, out, err = asked(run, capsys, good, "--choices", unusable)
     says = "no document could be scored; those left out are named with why\n"
     assert (status, err) == (3, f"error[data]: {unusable}: {says}")
-    table = [line.split()[:2] for line in out.splitlines()[1:3]]
+    table = [line.split()[:2] for line in out.splitlines()[2:4]]
     assert table == [["some", "1"], ["unusable", "0"]] and "gold: 2 is none of its 2 answers" in out
     status, out, err = asked(run, capsys, [{**good[0], "gold": 2}], "--choices", unusable, "--json", "--data", rows)
     assert (status, err) == (3, f"error[data]: {run.parent / 'some.jsonl'}, {unusable}: {says}")
@@ -410,7 +423,7 @@ def test_what_is_passed_over_is_told_and_held_out_parts_are_taken(run: Path, cap
     status, out, err = asked(run, capsys, [{**good, "split": s} for s in ("train", "test", "test")], "--json")
     assert (status, err, json.loads(out)["choices"]["some"]["documents"]) == (0, "", 2)
     status, out, err = asked(run, capsys, [good, {**good, "video": "v.mp4"}])
-    assert status == 0 and err.startswith("left out: some: 1 row holds video") and out.splitlines()[1].split()[1] == "1"
+    assert status == 0 and err.startswith("left out: some: 1 row holds video") and out.splitlines()[2].split()[1] == "1"
 
 
 @pytest.mark.parametrize(

@@ -208,10 +208,14 @@ def test_a_metric_that_raises_costs_its_own_figure(run: Path, tmp_path: Path, ca
     assert main(options) == 3
     said = capsys.readouterr()
     assert re.search(r"generated, asked: documents 3, cut 3, exact_match .*, same_length -, bleu 0", said.out)
+    assert said.out.startswith(f"{run / 'run'}, step 1\n")
+    line = "asked: has several right answers; exact match in the table is of the expected one, that of generated counts"
+    assert f"{line} any of them\n" in said.out
     assert "error[plugin]: metric same_length raised ValueError: no number" in said.err
     assert main([*options, "--json"]) == 3
-    told = json.loads(capsys.readouterr().out)["generated"]["asked"]
-    assert told["same_length"] is None and told["bleu"] == 0
+    found = json.loads(capsys.readouterr().out)
+    told = found["generated"]["asked"]
+    assert told["same_length"] is None and told["bleu"] == 0 and found["several_right_answers"] == ["asked"]
 
 
 def test_python_scores_by_all_right_answers_of_a_document(run: Path) -> None:

@@ -218,6 +218,8 @@ def choice_row(question: Chosen) -> dict[str, Any]:
         "right": question.right,
         "chosen": chosen,
         "chosen_by_length": by_length.index(max(by_length)),
+        "is_right": question.is_right(values),
+        "is_right_by_length": question.is_right(by_length),
     }
 
 

@@ -42,6 +42,7 @@ from kosmos.commands.scored_answers import (
     check_written,
     generated_lines,
     named_metrics,
+    several_lines,
     write_answers,
 )
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
@@ -50,7 +51,7 @@ from kosmos.commands.writing import Stop, check_stop, hint_at_escapes
 from kosmos.errors import ConfigError, DataError
 from kosmos.run_file import parse_overrides
 from kosmos.runtime.launch import is_launched, said_once
-from kosmos.visible import say
+from kosmos.visible import in_a_line, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -335,11 +336,13 @@ def _check_data(paths: Sequence[str], root: str | None, *, is_asked: bool) -> No
 def table(result: dict[str, Any]) -> list[str]:
     """The scores as plain lines."""
     by_value = result.get("by_value", {})
-    lines = [*_losses(result), *value_lines(by_value, "scored")] if "overall" in result else []
+    lines = [f"{in_a_line(result['output'])}, step {result['step']:,}"]
+    lines += [*_losses(result), *value_lines(by_value, "scored")] if "overall" in result else []
     if "choices" in result:
         lines += choice_lines(result["choices"], chat=result["asked_as_chats"])
         lines += value_lines(by_value, "choices")
     lines += generated_lines(result.get("generated", {}))
+    lines += several_lines(result.get("several_right_answers", ()))
     return [*lines, *value_lines(by_value, "generated")]
 
 

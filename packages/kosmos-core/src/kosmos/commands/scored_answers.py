@@ -11,6 +11,7 @@ from kosmos.commands.answers import AnswerLines, answer_row, choice_row
 from kosmos.commands.choices import share
 from kosmos.commands.unfinished import check_answers
 from kosmos.errors import ConfigError, DataError, KosmosError, PluginError, SampleError
+from kosmos.visible import in_a_line
 
 if TYPE_CHECKING:
     from kosmos.commands.by_value import ByValue
@@ -101,7 +102,7 @@ def write_answers(
         try:
             parallel.main_only(lambda: _write_choices(chosen, lines, wanted.by))
             if wanted.documents:
-                result["generated"] = _score_each(run, sources, wanted, lines, parallel, warn, failed)
+                result |= _score_each(run, sources, wanted, lines, parallel, warn, failed)
             parallel.main_only(lines.finish)
         except (ConfigError, DataError) as error:
             return error
@@ -127,11 +128,13 @@ def _score_each(
     parallel: Parallel,
     warn: Callable[[str], None],
     failed: dict[str, None],
-) -> dict[str, dict[str, float | None]]:
-    """Metrics of really generated answers by source; None where one failed, of which ``failed`` gets what it raised."""
-    from kosmos.evaluate.answer_scores import only_expected, without_several
+) -> dict[str, Any]:
+    """Metrics of really generated answers by source, None where one failed, of which ``failed`` gets what it raised;
+    and the sources that have several right answers to a question, where there are such."""
+    from kosmos.evaluate.answer_scores import have_several, only_expected, without_several
 
     scores: dict[str, dict[str, float | None]] = {}
+    several: list[str] = []
     alone: dict[str, None] = {}
     for number, source in enumerate(sources, start=CHOICES + 1):
         found = _answered(run, source, number, wanted, lines, parallel, warn)
@@ -139,9 +142,10 @@ def _score_each(
         failed |= dict.fromkeys(errors)
         parallel.main_only(partial(wanted.by.add_answers, source, found, wanted.metrics, wanted.documents))
         alone |= dict.fromkeys(without_several(found, wanted.metrics))
+        several += [source.name] if have_several(found) else []
     if alone:
         warn(only_expected([*alone]))
-    return scores
+    return {"generated": scores, **({"several_right_answers": several} if several else {})}
 
 
 def figures_and_failed(
@@ -222,6 +226,16 @@ def generated_lines(generated: Mapping[str, Mapping[str, float | None]]) -> Iter
             for metric, value in values.items() if metric != "exact_match_standard_error"
         )  # fmt: skip
         yield f"generated, {name}: {', '.join(told)}"
+
+
+def several_lines(sources: Sequence[str]) -> Iterator[str]:
+    """Why two figures called exact match differ, of sources that have several right answers to a question."""
+    if sources:
+        have = "have" if len(sources) > 1 else "has"
+        yield (
+            f"{', '.join(map(in_a_line, sources))}: {have} several right answers; exact match in the table is of the "
+            "expected one, that of generated counts any of them"
+        )
 
 
 def _shown(value: float | None) -> str:

@@ -66,7 +66,7 @@ def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric
         such = '{"bleu": registry.build("metric", "bleu")}'
         raise ConfigError(f"metrics: expected a mapping of names to functions, such as {such}, got {metrics!r:.60}")
     found: dict[str, float] = {}
-    several = _have_several(answers)
+    several = have_several(answers)
     for name, metric in metrics.items() if answers else ():
         of_several = _of_several(metric) if several else None
         texts, expected = [a.text for a in answers], [a.expected or "" for a in answers]
@@ -84,10 +84,11 @@ def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric
 
 def without_several(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> list[str]:
     """Names of the metrics that get one of several right answers alone; none where no answer has several."""
-    return [name for name, metric in metrics.items() if _of_several(metric) is None] if _have_several(answers) else []
+    return [name for name, metric in metrics.items() if _of_several(metric) is None] if have_several(answers) else []
 
 
-def _have_several(answers: Sequence[Generated]) -> bool:
+def have_several(answers: Sequence[Generated]) -> bool:
+    """Whether any of them has several right answers."""
     return any(answer.references for answer in answers)
 
 
