@@ -176,8 +176,8 @@ def commands_reference(registry: Registry) -> str:
     parts = [
         NOTE,
         "# Commands\n",
-        "What `kosmos COMMAND --help` says. Plugins may add commands of their own; `kosmos --help` lists all. An option "
-        "of one value that stands there twice is refused; of a field that is set twice (`train.steps=1 "
+        "What `kosmos COMMAND --help` says. Plugins may add commands of their own; `kosmos --help` lists all. An "
+        "option of one value that stands there twice is refused; of a field that is set twice (`train.steps=1 "
         "train.steps=2`) the last value counts.\n",
         "\n".join(["| option of all | meaning |", "|---|---|", *(_row(f"`{o}`", text) for o, text in GLOBAL_OPTIONS)]),
         "",

@@ -84,7 +84,9 @@ def test_a_file_that_is_not_complete_is_scored_as_far_as_it_goes(file: Path, cap
             [],
             "data]: FILE:1: no answer; expected the keys answer, and expected or",
         ),
-        ('{"answer": "a", "expected": 1}', [], "data]: FILE:1: expected: expected text, got 1"),
+        ('{"answer": "a", "expected": [1, {}]}', [], "data]: FILE:1: expected[1]: expected text, got {}"),
+        ('{"answer": ["a", "b"], "expected": "a"}', [], "data]: FILE:1: answer: expected text, got ['a', 'b']"),
+        ('{"answer": NaN, "expected": "a"}', [], "data]: FILE:1: answer: expected text, got NaN"),
         ('{"answer": "a"', [], "data]: FILE:1: expected a line of JSON ("),
         ("[]", [], "data]: FILE:1: expected an object with answer and expected, got []"),
         (
@@ -104,6 +106,42 @@ def test_what_cannot_be_scored_is_told(tmp_path: Path, capsys, line: str, more: 
     file.write_text(line + "\n")
     assert main(["score", str(file), *more]) in (2, 3)
     assert capsys.readouterr().err.startswith(f"error[{said.replace('FILE', str(file))}")
+
+
+def scored(file: Path, capsys, *more: str) -> dict[str, Any]:
+    assert main(["score", str(file), *more, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["generated"].values()
+    return found
+
+
+def test_numbers_are_texts_and_a_list_of_expected_ones_are_all_right(tmp_path: Path, capsys) -> None:
+    lines = [
+        {"answer": 4, "expected": ["4", "four"]},
+        {"prediction": "four", "expected": ["4", "four"]},
+        {"predictions": "1.5", "references": 1.5},
+        {"answer": "no", "reference": 0, "references": [False, 1]},
+        {"answer": "a", "prediction": "b", "reference": "a"},
+    ]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = scored(tmp_path / "own.jsonl", capsys)
+    assert (found["documents"], found["exact_match"]) == (5, 0.8)
+
+
+def test_right_answers_count_as_often_as_they_are_given(tmp_path: Path, capsys) -> None:
+    several = ["no", "no", "yes"]
+    for line in ({"references": several}, {"expected": "no", "references": several}, {"expected": several}):
+        (tmp_path / "vqa.jsonl").write_text(json.dumps({"answer": "no", **line}) + "\n")
+        found = scored(tmp_path / "vqa.jsonl", capsys, "--metric", "vqa_accuracy")
+        assert found["vqa_accuracy"] == pytest.approx(4 / 9, abs=1e-6), line
+
+
+def test_tables_are_scored_as_lines_are(tmp_path: Path, capsys) -> None:
+    (tmp_path / "own.csv").write_text('prediction,reference,references\n4,4,\n"a, b",c,"[""a, b"", ""d""]"\n,x,\ny,,\n')
+    found = scored(tmp_path / "own.csv", capsys)
+    assert (found["documents"], found["exact_match"]) == (3, pytest.approx(2 / 3, abs=1e-6))
+    (tmp_path / "own.tsv").write_text("prediction\treference\n4\t4\t5\n")
+    assert main(["score", str(tmp_path / "own.tsv")]) == 3
+    assert f"{tmp_path / 'own.tsv'}:2: expected 2 columns, as in the first line, got 3" in capsys.readouterr().err
 
 
 def test_exact_match_needs_no_torch(file: Path) -> None:

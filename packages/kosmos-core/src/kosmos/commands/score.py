@@ -9,6 +9,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,10 +41,16 @@ By = Annotated[
     ),
 ]
 Line = Mapping[str, Any]
+ANSWERS = ("answer", "prediction", "predictions")
+"""Keys of what was answered; the first that a line has counts."""
+RIGHT = ("expected", "reference", "references")
+"""Keys of what is right: a text, a number or a list of these. All of them count, and the first is what is expected."""
 
 
 def score(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Lines of JSON with answer, and expected or references.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSON lines, CSV or TSV: answer, and expected or references.")
+    ],
     metric: Metric = None,
     by: By = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
@@ -133,6 +140,11 @@ def _read(path: Path, *, may_be_cut: bool) -> tuple[list[tuple[Line, Generated]]
 
 
 def _lines(path: Path, *, may_be_cut: bool) -> Iterator[tuple[str, Line]]:
+    from kosmos.data.sources.delimited import SUFFIXES
+
+    if path.suffix.lower() in SUFFIXES:
+        yield from _rows(path)
+        return
     try:
         with path.open(encoding="utf-8-sig") as file:
             for number, text in enumerate(file, start=1):
@@ -154,34 +166,57 @@ def _lines(path: Path, *, may_be_cut: bool) -> Iterator[tuple[str, Line]]:
         raise DataError(f"{path}: cannot be read ({error.strerror}); give a file of lines of answers") from error
 
 
+def _rows(path: Path) -> Iterator[tuple[str, Line]]:
+    """Of a table. An answer that is empty there is one in which nothing was written."""
+    from kosmos.data.sources.delimited import index_delimited
+
+    table = index_delimited(path)
+    table = replace(table, nested=tuple(name for name in table.names if name == RIGHT[-1]))
+    for number in range(len(table)):
+        where = table.origin(number)
+        try:
+            row = table.row(number)
+        except SampleError as error:
+            raise DataError(f"{where}: {error}") from error
+        yield where, {name: "" if value is None and name in ANSWERS else value for name, value in row.items()}
+
+
 def _answer(line: Line, where: str) -> Generated | None:
     """None where there is no right answer. Raises SampleError where something is no text."""
     from kosmos.evaluate.answer import Generated
     from kosmos.evaluate.references import all_right
 
-    if "answer" not in line:
+    key = next((name for name in ANSWERS if name in line), None)
+    if key is None:
         keys = ", ".join(map(str, line)) or "none"
         raise SampleError(f"no answer; expected the keys answer, and expected or references, got {keys}")
-    references = line.get("references") or []
-    if not isinstance(references, list):
-        raise SampleError(f"references: expected a list of texts, got {references!r:.60}")
-    texts = {"answer": line["answer"], **{f"references[{n}]": text for n, text in enumerate(references)}}
-    if (expected := line.get("expected")) is not None:
-        texts["expected"] = expected
-    for key, text in texts.items():
-        if not isinstance(text, str):
-            raise SampleError(f"{key}: expected text, got {text!r:.60}")
-    if expected is None and not references:
+    answer = _text(line[key], key)
+    first, *more = [texts for name in RIGHT if (texts := _texts(line.get(name), name))] or [[]]
+    if not first:
         return None
+    others = [text for texts in more for text in texts]
+    there = {*map(str.strip, others)}  # what is expected is one of the references, where lines have both
+    references = all_right(first[0], [*(text for text in first if text.strip() not in there), *others])
     document, ended = line.get("document", where), line.get("ended", "")
-    right = all_right(expected, references)
-    return Generated(
-        str(document),
-        references[0] if expected is None else expected,
-        line["answer"],
-        ended=str(ended),
-        references=right,
-    )
+    return Generated(str(document), first[0], answer, ended=str(ended), references=references)
+
+
+def _texts(value: Any, key: str) -> list[str]:
+    """One right answer or a list of them; none of null. Raises SampleError where one is no text and no number."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [_text(one, f"{key}[{number}]") for number, one in enumerate(value)]
+    return [_text(value, key)]
+
+
+def _text(value: Any, key: str) -> str:
+    """A number is a text, as it is in data."""
+    from kosmos.data.sources.columns import text_value
+
+    if not isinstance(value, str | int | float):
+        raise SampleError(f"{key}: expected text, got {value!r:.60}")
+    return text_value(value, key)
 
 
 def _values(key: str, answers: list[tuple[Line, Generated]], file: str) -> list[str]:

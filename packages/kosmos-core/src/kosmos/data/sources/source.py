@@ -44,11 +44,13 @@ class Names(NamedTuple):
 
     document: str
     row: str | int | None
-    """The row's own id; None where it has none."""
+    """The row's own id, or what it has under one of ``OTHER_IDS``; None where it has none."""
     files: Mapping[Path, str]
     """What the row calls each of the files that it names."""
 
 
+OTHER_IDS = ("question_id", "questionId", "qid", "sample_id", "uid")
+"""Columns by which benchmarks call their rows, the first that is there."""
 _PART = 1 << 20
 """Characters of a text that are looked at together."""
 AT_ONCE_BYTES = 64 << 20
@@ -206,10 +208,19 @@ class RowSource:
         """What the data call document ``index``. Raises SampleError where its row cannot be read."""
         number = int(self.rows[index])
         row, root = self.table.row(number), self.table.root(number)
-        identity = row.get(self.layout.columns.get("id", "id"))
+        identity = self._identity(row, number)
         files = {file: name for name in _texts_of(row) if (file := _file_of(name, root)) is not None}
         name = self.origin(index).removeprefix(f"{self.folder}/")
         return Names(name, identity if isinstance(identity, str | int) else None, files)
+
+    def _identity(self, row: Row, number: int) -> Any:
+        """The row's own id; where it has none, and no column is named as such, what it calls so otherwise. That tells
+        its answer from others and nothing more: which rows are held out hangs on ``id`` alone."""
+        if "id" in self.layout.columns or row.get("id") is not None:
+            return row.get(self.layout.columns.get("id", "id"))
+        there = columns_of(self.table, number)
+        other = next((name for name in OTHER_IDS if name in there), None)
+        return None if other is None else row_with(self.table, number, other).get(other)
 
     def value(self, index: int, path: str) -> Any:
         """What the row of document ``index`` has in a column, used or not. Raises SampleError where it has none."""
