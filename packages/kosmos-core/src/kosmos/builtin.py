@@ -68,6 +68,9 @@ def kosmos_metrics() -> Iterator[MetricSpec]:
     yield MetricSpec(name="bleu", target=f"{at}:bleu", summary="Corpus BLEU as SacreBLEU has it (torchmetrics).")
     yield MetricSpec(name="rouge_l", target=f"{at}:rouge_l", summary="Longest common subsequence of words as F1.")
     yield MetricSpec(name="cider", target="kosmos.evaluate.cider:cider", summary="CIDEr-D of texts that describe.")
+    yield MetricSpec(
+        name="macro_f1", target="kosmos.evaluate.class_metrics:macro_f1", summary="Mean of the F1 of each class."
+    )
     at = "kosmos.evaluate.answer_metrics"
     yield MetricSpec(name="vqa_accuracy", target=f"{at}:vqa_accuracy", summary="VQA's accuracy over several answers.")
     yield MetricSpec(name="anls", target=f"{at}:anls", summary="DocVQA's likeness of characters, best of the answers.")

@@ -30,6 +30,8 @@ By = Annotated[
 ]
 SHOWN = 50
 """Values of which figures are printed, the most frequent ones."""
+TOLD = 5
+"""Different answers that are printed of a class, the most frequent ones."""
 WIDE = 40
 """Characters of a value that are printed."""
 Figures = dict[str, dict[str, Any]]
@@ -222,9 +224,29 @@ def _short(value: str) -> str:
     return line if len(line) <= WIDE else f"{line[: WIDE - 2]}.."
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def class_lines(by_class: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """A table for each source whose answers are classes, as plain lines: what was answered is the row of each class in
+    the table of confusion."""
+    for source, found in by_class.items():
+        rows = []
+        for name, figures in found.items():
+            shares = (f"{100 * figures[what]:.2f} %" for what in ("precision", "recall", "f1"))
+            answered = ", ".join(
+                f"{_short(said)} {count:,}" for said, count in list(figures["answered"].items())[:TOLD]
+            )
+            rest = len(figures["answered"]) - TOLD
+            more = f", and {rest:,} more" if rest > 0 else ""
+            rows.append((_short(name), f"{figures['documents']:,}", *shares, answered + more))
+        heads = (f"classes, {_short(source)}", "documents", "precision", "recall", "F1", "answered")
+        yield from _table(heads, rows, last_left=True)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, last_left: bool = False) -> Iterator[str]:
+    """Lines of cells that are on the right of their columns but for the first, and with ``last_left`` the last."""
     widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
     for row, indent in ((heads, ""), *((row, "  ") for row in rows)):
         cells = [f"{indent}{row[0]}".ljust(widths[0] + 2)]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        if last_left:
+            cells[-1] = row[-1]
         yield "  ".join(cells).rstrip()

@@ -21,7 +21,7 @@ from kosmos.commands.arguments import (
     split_extra,
     split_fields,
 )
-from kosmos.commands.by_value import By, ByValue, value_lines
+from kosmos.commands.by_value import By, ByValue, class_lines, value_lines
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.choices import (
     Choices,
@@ -343,6 +343,7 @@ def table(result: dict[str, Any]) -> list[str]:
         lines += value_lines(by_value, "choices")
     lines += generated_lines(result.get("generated", {}))
     lines += several_lines(result.get("several_right_answers", ()))
+    lines += class_lines(result.get("by_class", {}))
     return [*lines, *value_lines(by_value, "generated")]
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.arguments import aside, refuse_empty, refuse_ranks
-from kosmos.commands.by_value import figures_by_value, told, value_lines
+from kosmos.commands.by_value import class_lines, figures_by_value, told, value_lines
 from kosmos.commands.metrics import SUCH_AS, metrics_of
 from kosmos.commands.scored_answers import failure, figures_and_failed, generated_lines
 from kosmos.commands.unfinished import progress_of
@@ -65,6 +65,7 @@ def score(
     named = metrics_of(metric or ())
 
     from kosmos.evaluate.answer_scores import only_expected, text_metrics, without_several
+    from kosmos.evaluate.class_metrics import figures_by_class
     from kosmos.plugins import load_plugins
 
     with aside():
@@ -85,6 +86,8 @@ def score(
             found = [answers[place][1] for place in places]
             result["generated"][source], errors = figures_and_failed(found, metrics)
             failed |= dict.fromkeys(errors)
+            if (classes := figures_by_class(found, metrics)) is not None:
+                result.setdefault("by_class", {})[source] = classes
             if by is not None:
                 apart[source] = figures_by_value(found, [values[place] for place in places], metrics, _warn)
         if by is not None:
@@ -98,7 +101,8 @@ def score(
 
         print(printed_json(result))
     else:
-        lines = [*generated_lines(result["generated"]), *value_lines(result.get("by_value", {}), "generated")]
+        lines = [*generated_lines(result["generated"]), *class_lines(result.get("by_class", {}))]
+        lines += value_lines(result.get("by_value", {}), "generated")
         say("\n".join(lines))
     if (error := failure([*failed])) is not None:
         raise error

@@ -132,9 +132,11 @@ def _score_each(
     """Metrics of really generated answers by source, None where one failed, of which ``failed`` gets what it raised;
     and the sources that have several right answers to a question, where there are such."""
     from kosmos.evaluate.answer_scores import have_several, only_expected, without_several
+    from kosmos.evaluate.class_metrics import figures_by_class
 
     scores: dict[str, dict[str, float | None]] = {}
     several: list[str] = []
+    classes: dict[str, Any] = {}
     alone: dict[str, None] = {}
     for number, source in enumerate(sources, start=CHOICES + 1):
         found = _answered(run, source, number, wanted, lines, parallel, warn)
@@ -143,9 +145,12 @@ def _score_each(
         parallel.main_only(partial(wanted.by.add_answers, source, found, wanted.metrics, wanted.documents))
         alone |= dict.fromkeys(without_several(found, wanted.metrics))
         several += [source.name] if have_several(found) else []
+        if (of_classes := parallel.main_only(partial(figures_by_class, found, wanted.metrics))) is not None:
+            classes[source.name] = of_classes
     if alone:
         warn(only_expected([*alone]))
-    return {"generated": scores, **({"several_right_answers": several} if several else {})}
+    more = {"several_right_answers": several, "by_class": classes}
+    return {"generated": scores, **{name: value for name, value in more.items() if value}}
 
 
 def figures_and_failed(
