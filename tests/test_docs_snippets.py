@@ -51,7 +51,7 @@ SHORTER = {
 """What would take long, and what is run in its place."""
 PARTS = ("file: ", "put: ", "from: ", "board: ", "cells")
 """Begin the markers of blocks that are parts of packages, or of the code, or the main module."""
-AFTER = {"chats": "with_runs", "after a run": "with_runs"}
+AFTER = {"chats": "with_runs", "after a run": "with_runs", "two runs": "with_answers"}
 """Markers of blocks that want a run to be there, and the fixtures that make it."""
 
 
@@ -87,6 +87,30 @@ def with_runs(at_home: Path) -> Path:
     train_model(make_run(layers, {"modalities": ["image"], "train": {"steps": 1}, "output": "runs/assistant"}))
     shutil.copytree("runs/assistant", "runs/mine")
     return at_home
+
+
+@pytest.fixture
+def with_answers(at_home: Path) -> Path:
+    """With the answers of two runs: of 20 documents one has 8 right, the other these and 6 more."""
+    for name, count in (("one", 8), ("other", 14)):
+        said = ("yes" if number < count else "no" for number in range(20))
+        lines = (
+            {"source": "vqa", "document": f"vqa.jsonl:{n}", "expected": "yes", "answer": a} for n, a in enumerate(said)
+        )
+        (at_home / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return at_home
+
+
+def test_two_runs_are_compared_as_the_page_says(with_answers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = blocks("python", "two runs")
+    run_block(block)
+    said = re.fullmatch(
+        r"difference \+0\.3000, 95 % from (\S+) to (\S+); p = 0\.0312\n", capsys.readouterr().out
+    )  # 2 / 2 ** 6
+    assert said is not None and 0 < float(said[1]) < 0.3 < float(said[2])
+    (with_answers / "other.jsonl").write_text("")
+    with pytest.raises(SystemExit, match="not about the same documents"):
+        run_block(block)
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)

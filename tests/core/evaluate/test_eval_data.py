@@ -237,3 +237,15 @@ def test_rows_as_the_template_lays_them_out_have_its_tokens(by_template: Path, t
     assert plans[0].token_ids.tolist() == plans[1].token_ids.tolist()
     assert plans[0].train.tolist() == plans[1].train.tolist()
     assert plans[0].answer_start == plans[1].answer_start
+
+
+def test_examples_in_front_of_a_question_are_written_by_a_template(tmp_path: Path) -> None:
+    (tmp_path / "sums.jsonl").write_text('{"question": "2 + 2", "answer": "4"}\n')
+    template = "2 + 3 = 5\n7 + 1 = 8\n{question} = → {answer}"
+    config = make_run(
+        {"evaluate": {"sources": [{"path": str(tmp_path / "sums.jsonl"), "template": template}]}},
+        {"data": {"sources": [write(tmp_path / "a", [None] * 4)]}},
+    )
+    (found,) = open_named(config, REGISTRY, ["sums"])
+    said = [(part.text, part.train) for part in found.document(0).segments]
+    assert said == [("2 + 3 = 5\n7 + 1 = 8\n2 + 2 =", False), (" 4", True)]
