@@ -185,6 +185,27 @@ def test_a_check_of_good_data_says_so(rows, capsys):
     assert (status, err) == (0, "")
     assert out.splitlines()[-1] == "all 4 documents can be used"
     assert "<s>" not in out
+    assert "same      0 of 4 documents repeat others in text and media; 0 of 1 held-out ones are also trained on" in out
+
+
+def test_a_check_counts_documents_that_are_the_same_as_others(rows, capsys):
+    (rows.parent / "copy.png").write_bytes((rows.parent / "a.png").read_bytes())
+    Image.effect_noise((32, 32), 50).save(rows.parent / "b.png")
+    more = [
+        {"id": 7, "image": "copy.png", "text": "red", "split": "test"},  # that of another row, under other names
+        {"image": "b.png", "text": "red", "split": "test"},
+        {"image": "a.png", "text": "Red", "split": "train"},
+        {"text": "Text alone.", "weight": 2, "split": "train"},
+        {"text": "Text alone.", "split": "train"},
+        {"image": "gone.png", "text": "Text alone.", "split": "train"},
+    ]
+    with rows.open("a") as lines:
+        lines.write("".join(json.dumps(row) + "\n" for row in more))
+    status, out, _ = data(capsys, rows, "--check", "--workers", 0)
+    said = "same      3 of 9 documents repeat others in text and media; 1 of 3 held-out ones are also trained on"
+    assert status == 3 and said in out.splitlines()
+    found = json.loads(data(capsys, rows, "--check", "--json", "--workers", 0)[1])["duplicates"]
+    assert found == {"documents": 9, "repeated": 3, "held_out": 3, "held_out_and_trained": 1}
 
 
 def test_a_document_of_no_use_is_named_without_a_check(rows, capsys):

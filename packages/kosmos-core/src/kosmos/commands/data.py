@@ -25,6 +25,7 @@ from kosmos.visible import in_a_line, say, visible
 if TYPE_CHECKING:
     from kosmos.compose import Composition
     from kosmos.data.document import Source
+    from kosmos.data.duplicates import Duplicates
     from kosmos.data.figures import Figures
     from kosmos.data.plan import Planner
     from kosmos.data.quarantine import Incident
@@ -129,12 +130,13 @@ def data_(
         number = helpers_of_rank(1) if workers is None else workers
         with aside():
             incidents = decode_all(composition, [*sources, *held_out], workers=number, show=not as_json)
-        result["checked"] = sum(map(len, (*sources, *held_out)))
+            same = _compared(sources, held_out, show=not as_json)
+        result |= {"checked": sum(map(len, (*sources, *held_out))), "duplicates": asdict(same)}
     result["incidents"] = incidents
     if as_json:
         print(one_line(_plain(result)))
     else:
-        for line in incident_lines(incidents, "cannot be used"):
+        for line in [*([f"same      {same.told()}"] if check else []), *incident_lines(incidents, "cannot be used")]:
             say(line)
     if check:
         _conclude(result["checked"], incidents, config.data.quarantine, told=not as_json)
@@ -327,6 +329,14 @@ def decode_all(composition: Composition, sources: Sequence[Source], *, workers: 
         feeder.close()
     places = {source.name: number for number, source in reversed(list(enumerate(sources)))}
     return sorted(incidents, key=lambda found: (places.get(found.source, len(places)), _by_number(found.origin)))
+
+
+def _compared(sources: Sequence[Source], held_out: Sequence[Source], *, show: bool) -> Duplicates:
+    """Which documents are the same as others."""
+    from kosmos.data.duplicates import find_duplicates
+
+    with progress("comparing", show=show) as advance:
+        return find_duplicates(sources, held_out, advance)
 
 
 def _by_number(origin: str) -> list[Any]:

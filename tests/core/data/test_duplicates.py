@@ -1,0 +1,42 @@
+"""Documents that are the same as others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from kosmos import Document, Documents, Media, Text
+from kosmos.data.document import FileSpan, StoredMedia
+from kosmos.data.duplicates import Duplicates, find_duplicates
+
+
+def same(*documents: tuple[Text | Media | StoredMedia, ...], held_out: Documents | None = None) -> Duplicates:
+    made = [Document(f"row {number}", segments) for number, segments in enumerate(documents)]
+    return find_duplicates([Documents("rows", made)], [held_out] if held_out else [])
+
+
+def test_media_are_compared_by_what_they_hold(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"content")
+    (tmp_path / "shard").write_bytes(b"..content")
+    span = StoredMedia("image", FileSpan(tmp_path / "shard", 2, 7))
+    held = (Media("image", tmp_path / "a"), Media("image", tmp_path / "b"), Media("image", b"content"), span)
+    assert same(*((medium, Text("x")) for medium in held)).repeated == 3
+    assert same((held[0],), (Media("audio", tmp_path / "a"),), (Media("image", tmp_path / "a", (0, 1)),)).repeated == 0
+    arrays = [np.zeros(4, np.float32), np.zeros(4, np.float32), np.zeros((2, 2), np.float32), np.zeros(4, np.int32)]
+    assert same(*((Media("image", array),) for array in arrays)).repeated == 1
+
+
+def test_what_is_learned_counts_and_what_a_document_is_called_does_not() -> None:
+    assert same((Text("a"),), (Text("a"),), (Text("a", train=True),), (Text("b"),)).repeated == 1
+    scored = Documents("scored", [Document("row 9", (Text("b"),)), Document("row 0", (Text("c"),))])
+    found = same((Text("a"),), (Text("b"),), held_out=scored)
+    assert found == Duplicates(documents=4, repeated=1, held_out=2, held_out_and_trained=1)
+    assert found.told().endswith("; 1 of 2 held-out ones are also trained on")
+
+
+def test_a_document_without_its_medium_is_not_compared(tmp_path: Path) -> None:
+    gone = Media("image", tmp_path / "gone")
+    assert same((gone,), (gone,), (Text("a"),)).documents == 1
+    assert same((Text("a"),)).told() == "0 of 1 documents repeat others in text and media"
