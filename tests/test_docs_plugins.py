@@ -83,8 +83,11 @@ def quick(line: str, kind: str) -> list[str]:
     arguments = shlex.split(line)
     if arguments[0] == "train":
         small = [part for part in SMALL if not any(part.startswith(p) and k == kind for p, k in SETS.items())]
+        if "--steps" in arguments:  # QUICK says how many
+            at = arguments.index("--steps")
+            del arguments[at : at + 2]
         arguments += ["--steps", "5"] if "--resume" in arguments else [*small, *QUICK]
-    if arguments[0] == "eval":
+    if arguments[0] == "eval" and "--max-documents" not in arguments:
         arguments += ["--max-documents", "4"]
     return ["2" if part == "100" else part for part in arguments]
 
