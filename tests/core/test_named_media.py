@@ -43,6 +43,12 @@ def test_a_file_or_an_object_with_its_rate_and_its_clip_is_a_medium(folder):
     assert [one.source.resolve().name for one in media] == ["a.npy", "a.npy", "a.npy", "{odd}.npy"]
 
 
+@pytest.mark.parametrize("form", ['{"url": "a.npy"}', '{"imu": {"path": "a.npy"}}', '{"imu": {"url": "a.npy"}}'])
+def test_files_are_named_from_the_working_folder_wherever_they_stand(folder, monkeypatch, form):
+    monkeypatch.chdir(folder)
+    assert named_medium("imu", form, IMU).source.resolve() == folder / "a.npy"
+
+
 def test_numbers_are_a_medium_too_and_are_called_by_their_modality():
     (medium,) = read_segments(["--imu", '{"array": [[1.5, 2]], "rate_hz": 9}'], ["imu"], installed={"imu": IMU})
     assert (medium.source.tolist(), medium.source.dtype, medium.rate_hz) == ([[1.5, 2]], np.float32, 9)
@@ -63,6 +69,7 @@ def test_numbers_are_a_medium_too_and_are_called_by_their_modality():
         ('{"path": "a.npy", "rate_hz": 0}', SampleError, "imu: rate_hz: expected a number above 0, got 0"),
         ('{"path": "gone.npy"}', SampleError, "gone.npy: no such file"),
         ('{"clip": [0, 1]}', SampleError, "imu: expected a path, bytes or a data: URL, got an object without path"),
+        ('{"path": ""}', SampleError, "an empty path; name a file"),
         ("gone.npy", SampleError, "gone.npy: no such file"),
         ("", SampleError, ": is a folder; give one file"),
     ],

@@ -16,6 +16,8 @@ from safetensors.torch import save_file
 from kosmos import ConfigError, make_run
 from kosmos.cli import main
 from kosmos.compose import compose
+from kosmos.data.plan import Route
+from kosmos.data.slots import OnePerCell
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.lora import add_lora
 from kosmos.plugins import load_plugins
@@ -179,7 +181,8 @@ def test_what_would_make_a_processor_faster_is_said(tmp_path: Path) -> None:
     run = make_run({})
 
     def said(processor: Any) -> list[str]:
-        return list(doubts(run, (), resumed=True, processors={"smell": processor}))
+        route = Route(processor, "smell", OnePerCell(), frozenset())
+        return list(doubts(run, (), resumed=True, routes={"smell": route}))
 
     class Broken:
         @property

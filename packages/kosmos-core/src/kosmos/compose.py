@@ -141,7 +141,7 @@ def compose(
     turns = spell_turns(texts, tokenizer) if texts else None
     data, longest = config.data, getattr(backbone, "longest", None)
     how = (data.tokens_per_pack, data.cells_per_pack, longest, turns, data.long_chats)
-    planner = Planner(tokenizer, routes, *how, _learns_pairs(config, registry), tokenizer_folder is None)
+    planner = Planner(tokenizer, routes, *how, _learns_pairs(config, registry))
     return Composition(config, registry, tokenizer, model, planner, parts)
 
 

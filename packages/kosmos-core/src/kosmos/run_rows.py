@@ -43,7 +43,8 @@ def open_rows(
     Args:
         config: the run from ``make_run``, whose modalities rows may have media of.
         rows: a ``datasets.Dataset``, of which nothing is decoded, or a list of mappings with the same keys. Media are
-            bytes, paths, or objects that ``datasets`` encodes, such as pictures of PIL.
+            bytes, paths, or objects that ``datasets`` encodes, such as pictures of PIL; of one that was opened from a
+            file it takes the file's name, so load and ``copy()`` it.
         name: what metrics call it.
         split: the part to train on or to hold out, by ``data.held_out`` or a column of splits; None is all rows.
         template: as of ``data.sources``, such as ``"[image:photo] Q: {question} A: → {answer}"``.

@@ -109,6 +109,7 @@ def test_lists_of_lists_in_parquet_are_media(opened, tmp_path):
     [
         ({"imu": [[1, 2], [3]]}, "imu: array: lists of unequal lengths, 2 and 1 (list 0 and list 1)"),
         ({"imu": [[1, 2], 3]}, "imu: array: lists of unequal lengths, a list and a number"),
+        ({"imu": [SERIES, 0]}, "imu: array: expected a list of numbers, got 0"),
         ({"imu": [1, 2, 3]}, "imu: expected an array of 2 dimensions, got one of 1"),
         ({"imu": {"array": [1, 2]}}, "imu: array: expected 2 dimensions, got [2] values"),
         ({"imu": {"array": [["a"]]}}, "imu: array: expected a list of numbers, got [['a']]"),

@@ -137,6 +137,7 @@ REFUSED = [
     ({"prompt": [user("Q")], **TURNS, "label": False}, "chosen: label: false says that the answer is a bad one"),
     ({"prompt": "Q", "image": "a.png", **TEXTS, "rejected_images": ["a.png"]}, "rejected_images: media of the worse"),
     ({"chosen": f"{HH} a", "rejected": HH}, "rejected: completion is empty"),
+    ({n: f"{HH} {t}\n\nHuman: {t}\n\nAssistant: {t}" for n, t in TEXTS.items()}, "other prompts: they differ before"),
     ({"prompt": "Q: ", "chosen": "a", "rejected": "a"}, "chosen and rejected are the same: there is"),
     ({"prompt": [user("Q")], "chosen": TURNS["chosen"], "rejected": TURNS["chosen"]}, "are the same: there is"),
     ({"messages": [*HISTORY, {**assistant("Good"), "loss": False}], "rejected_response": "Bad"}, "chosen: nothing "),

@@ -150,7 +150,7 @@ def _doubtful(composition: Composition, sources: Sequence[Source], held_out: Seq
     model = composition.model
     return doubts(
         composition.config, sources, resumed=False,
-        backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
+        backbone=model.backbone, streams=model.streams.items(), routes=composition.planner.routes,
         tokenizer=composition.tokenizer, scored=held_out,
     )  # fmt: skip
 

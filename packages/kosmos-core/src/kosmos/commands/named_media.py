@@ -36,9 +36,8 @@ def named_medium(modality: str, value: str, spec: ModalitySpec | None = None, *,
         return Media(modality, _file(value))
     said = _object(value, option)
     _check_keys(modality, said, spec, option)
-    paths = {key: _absolute(held) for key in ("path", modality) if isinstance(held := said.get(key), str)}
     root = MediaRoot(ANYWHERE, taken=Taken.of({modality: spec}))
-    (medium,) = _media(modality, {**said, **paths}, root, spec)
+    (medium,) = _media(modality, _from_here(said, modality), root, spec)
     return medium
 
 
@@ -69,8 +68,24 @@ def _check_keys(modality: str, said: Mapping[str, Any], spec: ModalitySpec, opti
             raise ConfigError(f"{option}: {key}: not read; {did_you_mean(key, known) or f'there are {listed(known)}'}")
 
 
+def _from_here(said: Mapping[str, Any], modality: str) -> dict[str, Any]:
+    """The object, and one in it, with files as they are named from the working folder."""
+    found = dict(said)
+    for key in ("path", "url", modality):
+        held = said.get(key)
+        if isinstance(held, str):
+            found[key] = _absolute(held)
+        elif isinstance(held, Mapping):
+            found[key] = _from_here(held, modality)
+    return found
+
+
 def _absolute(path: str) -> str:
-    """As it is named from the working folder; URLs of data stay as they are."""
+    """URLs stay as they are."""
+    if not path.strip():
+        raise SampleError("an empty path; name a file")
+    if "://" in path:
+        return path
     return path if path[:5].lower() in ("data:", "file:") else os.path.abspath(os.path.expanduser(path))
 
 

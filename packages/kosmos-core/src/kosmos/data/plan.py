@@ -14,7 +14,6 @@ from kosmos.data.document_plan import DocumentPlan as DocumentPlan
 from kosmos.data.document_plan import PlannedMedia as PlannedMedia
 from kosmos.data.foreign import calling
 from kosmos.data.kept_plans import KeptPlans, plan_of
-from kosmos.data.layout_marks import check_text
 from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD
 from kosmos.data.pair_plans import as_one, check_lengths, check_pair, two_of
 from kosmos.data.pieces import is_asked, pieces
@@ -62,8 +61,6 @@ class Planner:
     pairs: bool | None = False
     """Whether the run's objective learns from pairs: documents of the other kind are refused. None refuses none, and
     takes the better one of a pair alone."""
-    checks_layouts: bool = True
-    """Whether texts of layouts that look like marks are refused. A run that was begun before there was this goes on."""
     kept: KeptPlans = field(default_factory=KeptPlans, init=False, repr=False, compare=False)
 
     @property
@@ -289,8 +286,6 @@ class _Draft:
             elif isinstance(part, str) and part in route.marks:
                 self.mark(part, train=False)
             else:
-                if self.planner.checks_layouts:
-                    check_text(media.modality, part, route.marks)
                 self.text(part, train=False)
         self.media.append(PlannedMedia(media, plan, route.stream))
 

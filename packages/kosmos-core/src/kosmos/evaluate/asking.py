@@ -94,7 +94,7 @@ def generate_answers(
         source: such as ``open_sources`` and ``open_held_out`` give.
         device: None and ``auto`` are where the model is.
         dtype: of matrix products.
-        max_documents: taken at most, those that ``score`` takes.
+        max_documents: taken at most, those that ``score`` takes of as many.
         temperature: as of ``generate_text``.
         top_k: likewise.
         top_p: likewise.

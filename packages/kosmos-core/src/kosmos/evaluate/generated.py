@@ -111,7 +111,8 @@ def answer_documents(
     should_stop: ShouldStop = go_on,
     leave_out: LeaveOut = lambda row, error: None,
 ) -> Iterator[list[Generated]]:
-    """Continuations of the documents that end in an answer; at most ``max_documents``, those that are scored.
+    """Continuations of the documents that end in an answer; at most ``max_documents``, which are those that are scored
+    where these are as many, and are drawn like them.
 
     Documents that cannot be read are left out: ``score`` names them. Arguments are those of ``continue_documents``.
     """

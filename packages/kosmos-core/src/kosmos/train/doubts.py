@@ -17,7 +17,8 @@ from kosmos.config import BackboneConfig, RunConfig, StreamConfig
 from kosmos.data.chat_template import template
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
-from kosmos.data.plan import Planner
+from kosmos.data.layout_marks import misspelt_marks
+from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.shown import scored_only
 from kosmos.data.sources.blind import blind_of
@@ -55,7 +56,7 @@ def doubts(
     resumed: bool,
     backbone: object | None = None,
     streams: Iterable[tuple[str, Any]] = (),
-    processors: Mapping[str, Processor] = MappingProxyType({}),
+    routes: Mapping[str, Route] = MappingProxyType({}),
     tokenizer: Tokenizer | None = None,
     scored: Sequence[Source] | None = None,
 ) -> Iterator[str]:
@@ -66,12 +67,12 @@ def doubts(
         resumed: whether it goes on, so that a fresh one was warned.
         backbone: its language model.
         streams: its streams by their names.
-        processors: those of its modalities by their names.
+        routes: where the media of its modalities go.
         tokenizer: its own.
         scored: what it holds out, and scores beside that, questions too; None where that is not known.
     """
-    for name, processor in processors.items():
-        yield from (f"modalities.{name}: {hint}" for hint in _hints(processor))
+    for name, route in routes.items():
+        yield from (f"modalities.{name}: {hint}" for hint in _hints(route.processor))
     yield from _settings(config, resumed=resumed)
     streams = list(streams)
     yield from _idle_rates(config, streams)
@@ -85,6 +86,7 @@ def doubts(
         yield from _turns(config, tokenizer)
     if not resumed:
         yield from _preferences(config, backbone)
+        yield from misspelt_marks(routes, sources)
         yield from _never_scored(config) if scored is not None and not scored else ()
         yield from _scored_and_trained(config)
         yield from held_out_elsewhere(config, sources, scored or ())

@@ -167,7 +167,7 @@ class Session:
         # By one rank for all: to read and compare two large vocabularies takes seconds of a core.
         doubtful = self.parallel.main_only(lambda: [*doubts(
             self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer, scored=run.scored,
-            backbone=made.model.backbone, streams=made.model.streams.items(), processors=made.processors,
+            backbone=made.model.backbone, streams=made.model.streams.items(), routes=made.planner.routes,
         )])  # fmt: skip
         if run.counted:
             self.reporter.say(run.counted)

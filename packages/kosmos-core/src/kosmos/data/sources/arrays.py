@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +16,8 @@ from kosmos.errors import SampleError
 
 ARRAY: Final = "array"
 """Key of an object that holds numbers."""
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+_NONE: Final[Mapping[str, Any]] = {}
+"""Nothing; layouts that hold it are pickled, as a read-only view could not be."""
 
 
 class Taken(NamedTuple):
@@ -52,7 +52,7 @@ class Taken(NamedTuple):
             if depth in dims:
                 return self.array(modality, value)
             if depth - 1 in dims:
-                return [item if item is None or not len(item) else self.array(modality, item) for item in value]
+                return [item if _is_nothing(item) else self.array(modality, item) for item in value]
         except SampleError as error:
             raise SampleError(f"{modality}: {error}") from error
         raise SampleError(f"{modality}: expected an array of {_told(dims)}, got one of {depth}")
@@ -146,6 +146,10 @@ def _unequal(value: Any) -> str:
         if len(item) != first:
             return f"{first} and {len(item)} (list 0 and list {number})"
     return next((found for item in value if (found := _unequal(item))), "") if first is not None else ""
+
+
+def _is_nothing(item: Any) -> bool:
+    return item is None or (isinstance(item, list | tuple) and not item)
 
 
 def _depth(value: Any) -> int:

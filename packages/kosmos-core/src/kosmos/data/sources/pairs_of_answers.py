@@ -64,8 +64,8 @@ _LEARNED = frozenset(("text", "segments", *CHATS, forms.TEXTS, *forms.ASKS.value
 _WORSE = frozenset(WORSE)
 _PAIR = (CHOSEN, REJECTED)
 """Roles that ``columns`` may name: of such rows a chat is the prompt."""
-LAST_TURN = "\n\nAssistant:"
-"""Opens the answers of Anthropic's hh-rlhf."""
+LAST_TURN, NEXT_TURN = "\n\nAssistant:", "\n\nHuman:"
+"""Open the answers of Anthropic's hh-rlhf, and what is said behind them."""
 
 
 def may_hold_pairs(columns: Mapping[str, str], *, template: bool = False) -> bool:
@@ -316,6 +316,8 @@ class PairLayout(DefaultLayout):
         end = shared_prompt(chosen, rejected)
         if LAST_TURN in chosen and LAST_TURN in rejected and LAST_TURN not in chosen[:end]:
             raise SampleError(f"{OTHER_PROMPTS}: they differ before {LAST_TURN.strip()!r}; {TWO_TO_ONE}")
+        if LAST_TURN in chosen[:end] and any(NEXT_TURN in text[end:] for text in (chosen, rejected)):
+            raise SampleError(f"{OTHER_PROMPTS}: they differ before the last {LAST_TURN.strip()!r}; {TWO_TO_ONE}")
         if not end:
             return {**rest, "text": chosen}, {**rest, "text": rejected}
         asks, answers = self.column(forms.GOES_ON), self.column(forms.ASKS[forms.GOES_ON])

@@ -231,6 +231,6 @@ def _doubtful(composition: Composition, sources: Sequence[Source]) -> list[str]:
     model = composition.model
     return list(doubts(
         composition.config, sources, resumed=False,
-        backbone=model.backbone, streams=model.streams.items(), processors=composition.processors,
+        backbone=model.backbone, streams=model.streams.items(), routes=composition.planner.routes,
         tokenizer=composition.tokenizer,
     ))  # fmt: skip
