@@ -73,7 +73,7 @@ def test_eval_without_data_prints_a_table_of_what_the_run_held_out(
     assert main(["eval", str(run), "--max-documents", "20"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    documents = {line.split()[0]: int(line.split()[1]) for line in printed.out.splitlines()[1:]}
+    documents = {line.split()[0]: int(line.split()[1]) for line in printed.out.splitlines()[2:]}
     assert documents == {"all": 40, "audio": 20, "image": 20, "fashion": 20, "fsdd": 20}
 
 
