@@ -54,9 +54,9 @@ def scored(folder: Path, answers: str, *more: object) -> list[str]:
     return ["eval", str(folder / "run"), *paths, *many, *map(str, more)]
 
 
-def continued(folder: Path, answers: str, *more: object) -> list[str]:
+def continued(folder: Path, answers: str, *more: object, tokens: int = 4) -> list[str]:
     paths = ["--data", str(folder / "rows.jsonl"), "--answers", str(folder / answers)]
-    return ["generate", str(folder / "run"), *paths, "--max-new-tokens", "4", *map(str, more)]
+    return ["generate", str(folder / "run"), *paths, "--max-new-tokens", str(tokens), *map(str, more)]
 
 
 def ended(run: Started) -> tuple[int, str, str]:
@@ -107,7 +107,7 @@ def test_texts_and_what_is_left_out_are_those_of_one_process(folder: Path, capsy
 def test_one_process_goes_on_where_several_were_stopped(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, cut = folder / "whole.jsonl", folder / "cut.jsonl"
     assert main(continued(folder, whole.name)) == 0
-    run = in_two(continued(folder, cut.name, "--max-new-tokens=4"))
+    run = in_two(continued(folder, cut.name))
     run.wait_for(lambda: lines_in(cut) > 0)
     run.send(signal.SIGINT)
     status, _, said = ended(run)
@@ -155,7 +155,7 @@ def test_what_is_wrong_is_said_once(folder: Path, monkeypatch) -> None:
 
 
 def test_where_one_process_dies_all_end(folder: Path) -> None:
-    run = in_two(continued(folder, "killed.jsonl", "--max-new-tokens=64"))
+    run = in_two(continued(folder, "killed.jsonl", tokens=64))
     run.wait_for(lambda: lines_in(folder / "killed.jsonl") > 0)
     (second,) = (p for p in run.processes() if b"RANK=1" in Path(f"/proc/{p}/environ").read_bytes().split(b"\0"))
     os.kill(second, signal.SIGKILL)
