@@ -15,6 +15,7 @@ from kosmos.data.fingerprint import fingerprint_of
 from kosmos.errors import DataError
 from kosmos.patterns import files_of, is_pattern, matched, pattern_name
 from kosmos.plugins import load_core
+from kosmos.run_file import with_absolute_sources
 from kosmos.run_sources import open_both, open_named, overlap
 from support.runs import small_run
 
@@ -82,11 +83,41 @@ def test_what_exists_or_is_an_address_is_no_pattern() -> None:
         ("d/*re", r"no such file: no file in d/ is called so"),  # but a folder
         ("d/part-{008..013}.jsonl", r"no such file d/part-012.jsonl \(2 of the 6 that it stands for\)"),
         ("d/part-{0..9999999}.jsonl", r"stands for more than 1,000,000 names; name the folder"),
+        (f"d/part-{{0..{10**18 - 1}}}-{{0..{10**18 - 1}}}.jsonl", r"stands for more than 1,000,000 names"),
+        (f"d/part-{{0..{'9' * 5000}}}.jsonl", r"no such file"),  # which are no numbers of files
     ],
 )
 def test_a_pattern_without_all_of_its_files_is_refused(pattern: str, cause: str) -> None:
     with pytest.raises(DataError, match=cause):
         opened(pattern)
+
+
+def test_links_give_no_file_twice() -> None:
+    for name in ("again", "more/again"):  # glob would go round and round
+        Path(f"d/{name}").symlink_to(Path("d").absolute())
+    Path("d/part-012.jsonl").symlink_to("part-008.jsonl")
+    Path("e").mkdir()
+    Path("e/d").symlink_to("../d/more")
+    numbers = ("008", "009", "010", "011")
+    names = [f"part-{number}.jsonl" for number in numbers]
+    assert matched("d/**/part-*.jsonl")[1] == [*(f"more/{name}" for name in names), *names]
+    assert matched("d/**/more/**/part-*.jsonl")[1] == [f"more/{name}" for name in names]
+    assert matched("e/*/part-*.jsonl")[1] == [f"d/{name}" for name in names]  # the one link is named
+    with pytest.raises(DataError, match="no file in e/ is called so"):
+        matched("e/**/*.jsonl")
+    assert len(matched("d/**")[1]) == 9
+
+
+@pytest.mark.parametrize("here", ["w{a,b}", "w*", "w{0..3}/[x]?"])
+def test_the_working_folder_may_be_called_as_a_pattern(files: Path, monkeypatch, here: str) -> None:
+    Path("d").rename("moved")
+    Path(here).mkdir(parents=True)
+    Path("moved").rename(f"{here}/d")
+    monkeypatch.chdir(files / here)
+    config = with_absolute_sources(run_of("d/p*.jsonl", f"{files}/{here}/d/more/p*{{08,09}}.jsonl"), ())
+    assert [len(files_of(source.path)) for source in config.data.sources] == [4, 2]
+    assert [pattern_name(source.path) for source in config.data.sources] == ["p", "p"]
+    assert not is_pattern(f"{files}/{here}/none.jsonl")
 
 
 def test_a_pattern_is_read_as_a_folder_of_its_files() -> None:
