@@ -16,7 +16,7 @@ from kosmos.errors import DataError
 from kosmos.patterns import files_of, is_pattern, matched, pattern_name
 from kosmos.plugins import load_core
 from kosmos.run_file import with_absolute_sources
-from kosmos.run_sources import open_both, open_named, overlap
+from kosmos.run_sources import Places, open_both, open_named, overlap
 from support.runs import small_run
 
 
@@ -151,6 +151,20 @@ def test_files_that_a_pattern_and_another_source_share_are_known() -> None:
     assert overlap(Path("d/part-0{08,09}.jsonl"), Path("d/part-*9.jsonl"))
     assert not overlap(Path("d/part-0{08,09}.jsonl"), Path("d/part-01?.jsonl"))
     assert not overlap(Path("d/x-*.jsonl"), Path("d"))
+    assert not overlap(Path("d/more"), Path("d/mor"))
+    Path("d/manifest.jsonl").touch()
+    Path("link").symlink_to("d/more")
+    assert overlap(Path("d/manifest.jsonl"), Path("link/part-*.jsonl"))
+    assert overlap(Path("link/../more/part-008.jsonl"), Path("."))
+
+
+def test_the_files_of_a_source_are_looked_up_once_however_many_others_there_are() -> None:
+    places = Places()
+    assert places.overlap(Path("d/part-*.jsonl"), Path("d"))
+    Path("d").rename("gone")
+    assert places.overlap(Path("d"), Path("d/part-*.jsonl"))
+    assert not places.overlap(Path("d"), Path("d/more"))
+    assert not overlap(Path("d"), Path("d/part-*.jsonl"))
 
 
 def test_a_run_of_a_pattern_goes_on_from_elsewhere_and_is_scored(files: Path, monkeypatch) -> None:

@@ -86,7 +86,7 @@ def real_paths(files: Iterable[Path]) -> list[str]:
     found = []
     for file in files:
         folder, name = os.path.split(file)
-        if name in ("", "..") or os.path.islink(file):
+        if name in ("", ".", "..") or os.path.islink(file):
             found.append(os.path.realpath(file))
             continue
         if folder not in folders:

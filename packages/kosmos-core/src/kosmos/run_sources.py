@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeVar, cast, get_args
+from typing import Literal, NamedTuple, TypeVar, cast, get_args
 
 from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
@@ -20,7 +21,7 @@ from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
 from kosmos.given import MADE_BY, check_is, check_list
-from kosmos.patterns import files_of, first_file
+from kosmos.patterns import files_of, first_file, real_paths
 from kosmos.plugins import Registry
 
 
@@ -165,7 +166,7 @@ def open_named(
 
     Raises: as ``open_sources``, and ConfigError where a source of the run is to have another ``root``.
     """
-    sources = []
+    sources, places = [], Places()
     for path in paths:
         known = _known(config, path)
         if known is not None:
@@ -175,7 +176,7 @@ def open_named(
             sources.append(opened.part("held_out", config.data.held_out) if is_trained else to_score(opened))
             continue
         for other in config.data.sources:
-            if overlap(Path(path), Path(other.path)):
+            if places.overlap(Path(path), Path(other.path)):
                 warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
             elif may_be(Path(path), Path(other.path)):
                 what = f"may be the run's source {other.path}, moved or copied, most of which was trained on"
@@ -248,12 +249,55 @@ def _place(path: Path) -> Path:
 
 
 def overlap(one: Path, other: Path) -> bool:
-    """Whether one lies in the other; of a pattern, whether any of its files does."""
+    """As ``Places.overlap``, of one pair."""
+    return Places().overlap(one, other)
+
+
+class Places:
+    """Where sources lie, each looked up once however many it is compared with; for as long as no file changes."""
+
+    def __init__(self) -> None:
+        self._found: dict[Path, _Lies] = {}
+
+    def overlap(self, one: Path, other: Path) -> bool:
+        """Whether one lies in the other; of a pattern, whether any of its files does."""
+        ones, others = self._of(one), self._of(other)
+        if not (_is_in(ones.folder, others.folder) or _is_in(others.folder, ones.folder)):
+            return False
+        return not (ones.around.isdisjoint(others.places) and others.around.isdisjoint(ones.places))
+
+    def _of(self, named: Path) -> _Lies:
+        if named not in self._found:
+            self._found[named] = _lies(named)
+        return self._found[named]
+
+
+class _Lies(NamedTuple):
+    """Where one source lies, without links."""
+
+    folder: str | None
+    """The one that holds all its places, or its only place; None where nothing is there."""
+    places: frozenset[str]
+    """Its file or folder, or the files of a pattern."""
+    around: frozenset[str]
+    """These and all folders around them."""
+
+
+def _lies(named: Path) -> _Lies:
     try:
-        ones, others = ({_place(path) for path in files_of(named) if path.exists()} for named in (one, other))
+        files = real_paths(path for path in files_of(named) if path.exists())
     except DataError:  # of a pattern that has none
-        return False
-    return any({at, *at.parents} & others for at in ones) or any({at, *at.parents} & ones for at in others)
+        files = []
+    places = frozenset(os.path.dirname(file) if os.path.basename(file) == MANIFEST else file for file in files)
+    around = set(places)
+    for place in places:
+        while (place := os.path.dirname(place)) not in around:  # whose own folders are there too
+            around.add(place)
+    return _Lies(os.path.commonpath(places) if places else None, places, frozenset(around))
+
+
+def _is_in(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and (one == other or one.startswith(other.rstrip("/") + "/"))
 
 
 def may_be(one: Path, other: Path) -> bool:

@@ -35,7 +35,7 @@ from kosmos.model.lora import LoRALinear
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
 from kosmos.patterns import first_file
-from kosmos.run_sources import chats_among, overlap
+from kosmos.run_sources import Places, chats_among
 from kosmos.train.held_out_elsewhere import held_out_elsewhere
 from kosmos.train.other_tokens import warnings_of as warnings_of_tokens
 
@@ -338,8 +338,9 @@ def _scored_and_trained(config: RunConfig) -> Iterator[str]:
                 f"data {entry.path}: is called as what is held out, and trained on; name it in evaluate.sources "
                 "instead to have it scored alone"
             )
+    places = Places()
     for scored, entry in itertools.product(config.evaluate.sources, sources):
-        if overlap(Path(scored.path), Path(entry.path)):
+        if places.overlap(Path(scored.path), Path(entry.path)):
             yield f"evaluate.sources: {scored.path} shares files with {entry.path}, which is trained on"
 
 

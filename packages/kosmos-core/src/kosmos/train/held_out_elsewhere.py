@@ -15,7 +15,7 @@ from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.sources.source import RowSource, Table
 from kosmos.run_overlap import asked_and_trained
-from kosmos.run_sources import overlap
+from kosmos.run_sources import Places
 
 MOST_LOOKED_AT = 100_000
 """Documents whose names are compared where nothing else tells whether they are the same."""
@@ -34,10 +34,11 @@ def held_out_elsewhere(config: RunConfig, sources: Sequence[Source], held_out: S
     entries, held = config.data.sources, {source.name: source for source in held_out}
     if len(entries) != len(sources):  # of sample sets none is named
         return
+    places = Places()
     for (here, scored), (there, trained) in permutations(enumerate(sources), 2):
         one, other = Path(entries[here].path), Path(entries[there].path)
         of = held.get(scored.name)
-        if not isinstance(of, RowSource) or not isinstance(trained, RowSource) or not overlap(one, other):
+        if not isinstance(of, RowSource) or not isinstance(trained, RowSource) or not places.overlap(one, other):
             continue
         is_same = one.resolve() == other.resolve()
         if (count := _trained_on(of, trained, is_same=is_same)) == 0:

@@ -24,7 +24,7 @@ from kosmos.errors import ConfigError, KosmosError, PluginError
 from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
-from kosmos.run_sources import overlap
+from kosmos.run_sources import Places
 from kosmos.train.initial_tokens import MovedTokens, moved_tokens, token_rows
 from kosmos.train.saved import config_of, open_checkpoint
 from kosmos.train.taken_parts import First, Other, options_there, other_options, other_processors
@@ -181,7 +181,9 @@ def held_out_anew(
     )
     same = list(_of_both(were, are))
     grown = [new for (old, was), new in same if _share(there, old) == _share(here, new[0]) and _are_others(was, new[1])]
-    apart = [new for new in are if not any(new is of for _, of in same) and any(_meet(old, new) for old in were)]
+    places = Places()
+    others = [new for new in are if not any(new is of for _, of in same)]
+    apart = [new for new in others if any(_meet(old, new, places) for old in were)]
     for new, now in (*grown, *apart):
         if now["name"] in by_place and _share(here, new):
             yield (
@@ -192,10 +194,12 @@ def held_out_anew(
             )
 
 
-def _meet(old: Found, new: Found) -> bool:
+def _meet(old: Found, new: Found, places: Places) -> bool:
     """Whether two sources of other paths have files in common, and other rows."""
     one, other = old[0].path, new[0].path
-    return not is_noted(one) and not is_noted(other) and overlap(Path(one), Path(other)) and _are_others(old[1], new[1])
+    if is_noted(one) or is_noted(other) or not _are_others(old[1], new[1]):
+        return False
+    return places.overlap(Path(one), Path(other))
 
 
 def _share(data: DataConfig, source: SourceConfig) -> Any:
