@@ -14,6 +14,7 @@ from kosmos.data.chat import holds_chats
 from kosmos.data.document import Document, Source, Text
 from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.fewer import FewerToTrainOn, own_share
+from kosmos.data.sources.file_lists import lists_as_texts
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.source import unweighed
@@ -72,9 +73,11 @@ def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceCon
 
 @contextmanager
 def following() -> Iterator[None]:
-    """Errors of a saved run's data that are not where they were say how to name their new place."""
+    """Errors of a saved run's data that are not where they were say how to name their new place, and what it could
+    begin with is not refused."""
     try:
-        yield
+        with lists_as_texts():
+            yield
     except DataError as error:
         if not any(words in str(error) for words in ("no such file", "no file or folder")):
             raise
@@ -171,7 +174,8 @@ def open_named(
         known = _known(config, path)
         if known is not None:
             _refuse_root(root, known[0], path)
-            opened = _open(config, registry, *known)
+            with lists_as_texts():
+                opened = _open(config, registry, *known)
             is_trained = isinstance(known[0], SourceConfig)
             sources.append(opened.part("held_out", config.data.held_out) if is_trained else to_score(opened))
             continue
