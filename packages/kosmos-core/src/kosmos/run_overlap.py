@@ -13,7 +13,7 @@ from kosmos.data.sources.source import RowSource
 from kosmos.data.spread import spread
 from kosmos.errors import KosmosError, SampleError
 from kosmos.plugins import Registry
-from kosmos.run_sources import FOLLOW, may_be, open_sources, overlap
+from kosmos.run_sources import FOLLOW, Places, may_be, open_sources
 
 MOST_QUESTIONS = 1_000
 """Of each file, whose media are compared."""
@@ -67,8 +67,9 @@ def trained_sources(config: RunConfig, registry: Registry) -> Iterator[Source]:
 
 
 def _by_files(config: RunConfig, path: str) -> Iterator[str]:
+    places = Places()
     for other in config.data.sources:
-        if overlap(Path(path), Path(other.path)):
+        if places.overlap(Path(path), Path(other.path)):
             yield f"choices {path!r}: shares files with the run's source {other.path}, and may have been trained on"
         elif may_be(Path(path), Path(other.path)):
             what = f"may be the run's source {other.path}, moved or copied, which was trained on"

@@ -36,7 +36,7 @@ def show_taken(run: str | None, steps: str, overrides: Mapping[str, Any], *, as_
         raise ConfigError("--of-steps: name the folder of a run: kosmos data RUN --of-steps 7-9")
 
     from kosmos.compose import compose, make_feed
-    from kosmos.run_sources import open_both
+    from kosmos.run_sources import following, open_both
     from kosmos.train.json_lines import printed_json
     from kosmos.train.laid_over import laid_over
     from kosmos.train.output import RunFolder
@@ -48,7 +48,8 @@ def show_taken(run: str | None, steps: str, overrides: Mapping[str, Any], *, as_
     with aside(), progress("finding the documents") as moved:
         config, registry, *_ = laid_over(folder, overrides)
         composition = compose(config, registry, tokenizer_folder=folder.tokenizer, draw=False)
-        sources, _ = open_both(config, registry)
+        with following():
+            sources, _ = open_both(config, registry)
         found = steps_taken(folder, make_feed(composition, sources), first, last, moved=moved)
         if as_json:
             told = printed_json({"steps": [asdict(step) for step in found]})
