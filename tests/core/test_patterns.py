@@ -16,7 +16,7 @@ from kosmos.errors import DataError
 from kosmos.patterns import files_of, is_pattern, matched, pattern_name
 from kosmos.plugins import load_core
 from kosmos.run_file import with_absolute_sources
-from kosmos.run_sources import Places, open_both, open_named, overlap
+from kosmos.run_sources import Places, open_both, open_named
 from support.runs import small_run
 
 
@@ -143,6 +143,10 @@ def test_files_of_all_kinds_are_named_by_a_pattern(files: Path, monkeypatch, suf
     assert {source.name for source in found} == {"k"}
     names = {source.origin(row).partition(":")[0] for source in found for row in range(len(source))}
     assert names == {f"k-0.{suffix}", f"k-1.{suffix}"}
+
+
+def overlap(one: Path, other: Path) -> bool:
+    return Places().overlap(one, other)
 
 
 def test_files_that_a_pattern_and_another_source_share_are_known() -> None:

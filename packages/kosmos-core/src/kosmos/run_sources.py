@@ -252,11 +252,6 @@ def _place(path: Path) -> Path:
     return path.parent if path.name == MANIFEST else path
 
 
-def overlap(one: Path, other: Path) -> bool:
-    """As ``Places.overlap``, of one pair."""
-    return Places().overlap(one, other)
-
-
 class Places:
     """Where sources lie, each looked up once however many it is compared with; for as long as no file changes."""
 
