@@ -21,8 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import yaml
-from sft import RATE, ROW, make_model
+from sft import RATE, ROW, make_model, speed_of, steps_of
 from workload import DATA
 
 PAIRS = {"commonsense_qa": 150, "openbook_qa": 150, "piqa": 150, "truthfulqa": 150}
@@ -70,7 +69,6 @@ def pairs() -> list[dict[str, str]]:
 
 def kosmos(folder: Path, output: Path, precision: str) -> dict[str, float]:
     """Pairs a second of an epoch, all of its steps counted, and how many of the last ones are right."""
-    file = folder / "run.yaml"
     run: dict[str, Any] = {
         "data": {"sources": str(folder / "pairs.jsonl"), "tokens_per_pack": ROW, "held_out": 0},
         "tokenizer": str(folder / "model"),
@@ -83,13 +81,10 @@ def kosmos(folder: Path, output: Path, precision: str) -> dict[str, float]:
         },
         "trackers": [],
     }  # fmt: skip
-    file.write_text(yaml.safe_dump(run), encoding="utf-8")
-    command = [sys.executable, "-m", "kosmos", "train", str(file), "--output", str(output)]
-    subprocess.run(command, check=True, capture_output=True)
-    rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = steps_of(run, output)
     last = rows[-20:]
     right = sum(row["objective"]["right"] * row["documents"] for row in last) / sum(row["documents"] for row in last)
-    return {"speed": sum(row["documents"] for row in rows) / sum(row["step_s"] for row in rows), "right": right}
+    return {"speed": speed_of(rows), "right": right}
 
 
 def trl(folder: Path, output: Path, precision: str, site: str) -> dict[str, float]:

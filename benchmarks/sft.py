@@ -87,7 +87,6 @@ def make_model(folder: Path, texts: str) -> None:
 def kosmos(folder: Path, output: Path, precision: str, rank: int | None) -> float:
     """Chats a second of an epoch, all of its steps counted."""
     model = {"name": "hf", "model": str(folder / "model"), "dtype": "float32"}
-    file = folder / "run.yaml"
     run = {
         "data": {"sources": str(folder / "chats.jsonl"), "tokens_per_pack": ROW, "held_out": 0},
         "tokenizer": str(folder / "model"),
@@ -98,10 +97,20 @@ def kosmos(folder: Path, output: Path, precision: str, rank: int | None) -> floa
         },
         "trackers": [],
     }  # fmt: skip
+    return speed_of(steps_of(run, output))
+
+
+def steps_of(run: dict[str, Any], output: Path) -> list[dict[str, Any]]:
+    """The metrics of each step of a run of ``kosmos train``."""
+    file = output.with_suffix(".yaml")
     file.write_text(yaml.safe_dump(run), encoding="utf-8")
     command = [sys.executable, "-m", "kosmos", "train", str(file), "--output", str(output)]
     subprocess.run(command, check=True, capture_output=True)
-    rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def speed_of(rows: list[dict[str, Any]]) -> float:
+    """Documents a second, of all steps."""
     return float(sum(row["documents"] for row in rows) / sum(row["step_s"] for row in rows))
 
 

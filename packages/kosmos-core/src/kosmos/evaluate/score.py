@@ -227,7 +227,8 @@ def score(
         device: None and ``auto`` are where the model is.
         dtype: of matrix products.
         workers: processes that decode, fewer where there is little to decode; 0 decodes here.
-        losses: the model's forward pass where it is spread over ranks; None is that of the composition's model.
+        losses: the model's forward pass where it is spread over ranks; None is that of the composition's model. An
+            objective that compares with a reference counts where this is given alone: else the cross entropy does.
         should_stop: asked before every row.
         at: told what begins, row by row.
         told: told of the documents of this rank.
