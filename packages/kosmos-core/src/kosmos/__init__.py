@@ -57,6 +57,8 @@ _PUBLIC = {
     **dict.fromkeys("make_run read_run_file".split(), "kosmos.run_file"),
     "Composition": "kosmos.compose",
     "compose_run": "kosmos.train.opening",
+    "compile_model": "kosmos.train.compiling",
+    **dict.fromkeys("TrainingRows open_training_rows".split(), "kosmos.train.training_rows"),
     **dict.fromkeys("open_sources open_held_out".split(), "kosmos.run_sources"),
     "open_rows": "kosmos.run_rows",
     "open_choices": "kosmos.run_choices",
@@ -208,6 +210,7 @@ if TYPE_CHECKING:
     from kosmos.run_sources import open_held_out as open_held_out
     from kosmos.run_sources import open_sources as open_sources
     from kosmos.runtime.native import CppCompilation as CppCompilation
+    from kosmos.train.compiling import compile_model as compile_model
     from kosmos.train.opening import compose_run as compose_run
     from kosmos.train.progress import ConsoleReporter as ConsoleReporter
     from kosmos.train.progress import Reporter as Reporter
@@ -219,3 +222,5 @@ if TYPE_CHECKING:
     from kosmos.train.saved import load_run as load_run
     from kosmos.train.saving import save_run as save_run
     from kosmos.train.trackers import Tracker as Tracker
+    from kosmos.train.training_rows import TrainingRows as TrainingRows
+    from kosmos.train.training_rows import open_training_rows as open_training_rows

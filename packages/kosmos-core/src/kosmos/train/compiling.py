@@ -4,11 +4,13 @@ between products, and attention."""
 from __future__ import annotations
 
 import signal
+import warnings
 from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 
+from kosmos.compose import Composition, check_composition
 from kosmos.errors import ConfigError
 from kosmos.model.attention_compiled import begin_compiling
 from kosmos.model.attention_compiled import binary as attention
@@ -21,6 +23,31 @@ from kosmos.train.stopping import SIGNALS
 PROGRAMS = 24
 """What the blocks of one part may need: for one length of row, for any, and for any longest document; with gradients
 and without; of two kinds of layers; and twice that, for what a model of somebody else does."""
+
+
+def compile_model(composition: Composition, *, dtype: torch.dtype = torch.float32) -> None:
+    """Have a model compute in a training loop of one's own as it does in a run: by ``train.compile`` of its run, with
+    blocks that are compiled on a GPU, and by kernels in C++ on a CPU.
+
+    Call it once the model is where it computes, and before it is wrapped or sharded.
+
+    Args:
+        composition: of ``compose_run``, or of a run that was loaded.
+        dtype: of its products: that of autocast, or of the weights.
+
+    Raises:
+        ConfigError: ``train.compile`` is true, and nothing can be compiled here.
+
+    Warns:
+        UserWarning: no kernels can be compiled, though they would pay.
+    """
+    check_composition(composition)
+    model, wanted = composition.model, composition.config.train.compile
+    device = next(model.parameters()).device
+    check_compile(model, wanted, device)
+    compile_blocks(model, wanted, device)
+    if reason := try_kernels(model, wanted, device, dtype):
+        warnings.warn(f"attention and what stands between products are not compiled: {reason}", stacklevel=2)
 
 
 def check_compile(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> None:
