@@ -7,8 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kosmos.model import attention_compiled, cpu_kernels
-from kosmos.train import compiling
+from kosmos.model import attention_compiled, cpu_kernels, kernels_in_use
 
 
 @contextmanager
@@ -22,7 +21,7 @@ def small_models_train_by_kernels() -> Iterator[list[str]]:
         call(function, name, *rest)
 
     with ExitStack() as patched:
-        patched.enter_context(patch.object(compiling, "WORTH", 0))
+        patched.enter_context(patch.object(kernels_in_use, "WORTH", 0))
         for module in (cpu_kernels, attention_compiled):
             patched.enter_context(patch.object(module, "call", noted))
         yield names

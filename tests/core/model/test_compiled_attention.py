@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kosmos.errors import ConfigError
 from kosmos.model import attention_compiled
-from kosmos.model.attention import attend
+from kosmos.model.attention import attend, attend_cached
 from kosmos.model.attention_compiled import attend_compiled, can_attend
 from kosmos.model.segments import Segments
 from kosmos.train.flops import _MAPPING
@@ -137,7 +137,7 @@ def test_logits_of_any_size_have_shares(size: float) -> None:
         torch.testing.assert_close(got.double(), reference, rtol=0.05, atol=0.02 * float(reference.abs().max()))
 
 
-def test_attention_of_training_is_this_one_where_kernels_are_asked_for(calls: list[str]) -> None:
+def test_attention_is_this_one_where_kernels_are_asked_for(calls: list[str]) -> None:
     q, k, v, _ = (x.float().requires_grad_() for x in row([9, 30], 16, heads=4))
     segments = Segments((9, 30))
 
@@ -149,9 +149,11 @@ def test_attention_of_training_is_this_one_where_kernels_are_asked_for(calls: li
     with torch.autocast("cpu", torch.bfloat16):
         assert run(by_kernels=True) == ["attend", "attend_backward"]
         assert run() == []
-        with torch.no_grad():  # scores and answers are those of torch
-            attend(q, k, v, segments, causal=True, by_kernels=True)
-    assert "attend" not in calls + run(by_kernels=True)  # in fp32
+        with torch.no_grad():
+            out = attend(q, k, v, segments, causal=True, by_kernels=True)
+            cached = attend_cached(q[9:], k[9:], v[9:], by_kernels=True)  # a prompt
+        assert calls == ["attend"] * 2 and out[9:].equal(cached)
+    assert "attend" not in run(by_kernels=True)  # in fp32
     assert q.grad is not None and q.grad.dtype == torch.float32
     assert not can_attend(q, k, v, dtype=torch.bfloat16, scale=-1.0)  # a scale that would turn the largest logit
 

@@ -14,14 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from kosmos.model import attention_compiled, cpu_kernels
+from kosmos.model import attention_compiled, cpu_kernels, kernels_in_use
 from kosmos.model.cpu_kernels import add, add_, rms_norm, swiglu, use_kernels
 from kosmos.model.decoder import Decoder
 from kosmos.model.item_transformer import ItemTransformer
 from kosmos.model.recompute import Recompute
 from kosmos.model.rotary import rotate, rotation
 from kosmos.model.segments import Segments
-from kosmos.train import compiling
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import assert_same_tensors, rows_of, small_run, ticks_registry
@@ -277,7 +276,8 @@ class Said(Reporter):
 def test_a_model_trains_by_kernels_and_goes_on_to_the_bit(
     tmp_path: Path, precision: str, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiling, "WORTH", 0)  # a large one would take minutes in bf16 on a CPU without units for it
+    # A large one would take minutes in bf16 on a CPU without units for it.
+    monkeypatch.setattr(kernels_in_use, "WORTH", 0)
     over: dict[str, Any] = {"train": {"precision": precision, "steps": 4}, "evaluate": {"max_documents": 2}}
     registry = ticks_registry()
     train_model(small_run(tmp_path / "whole", **over), registry=registry)

@@ -101,7 +101,7 @@ def test_wrong_states_are_refused() -> None:
 
 
 def test_a_model_is_compiled_as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kosmos.train.compiling.WORTH", 1)
+    monkeypatch.setattr("kosmos.model.kernels_in_use.WORTH", 1)
     parts = made()
     with open_training_rows(parts) as rows:
         batch, _ = next(rows)

@@ -21,12 +21,12 @@ def in_bf16(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class PictureAttention(Attention, WithKernels):  # type: ignore[misc]  # timm has no types
-    """timm's own, which in training in bf16 by kernels is given all pictures as one row."""
+    """timm's own, which in bf16 by kernels is given all pictures as one row."""
 
     def attends(self, device: torch.device, dtype: torch.dtype) -> bool:
         """Whether it is for inputs of this type on this device; ``fused_attn`` then has to be true."""
         drops = self.training and cast(nn.Dropout, self.attn_drop).p > 0
-        wanted = self.by_kernels and torch.is_grad_enabled() and in_bf16(device, dtype) and not drops
+        wanted = self.by_kernels and in_bf16(device, dtype) and not drops
         return wanted and attends_compiled(device)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:

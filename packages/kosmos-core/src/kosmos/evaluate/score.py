@@ -30,6 +30,7 @@ from kosmos.errors import ConfigError, DataError
 from kosmos.evaluate.meters import perplexity, standard_error
 from kosmos.evaluate.units import count_units
 from kosmos.given import whole
+from kosmos.model.kernels_in_use import by_kernels
 from kosmos.model.loss import TokenLosses
 from kosmos.model.objectives import Learning
 from kosmos.runtime.devices import apart_from_autocast, autocast, check_dtype, device_of
@@ -265,7 +266,9 @@ def score(
     model.eval()
     count: Callable[[], None] | None = None
     try:
-        with torch.no_grad(), autocast(device, dtype):  # not inference mode: sharded parameters are gathered in here
+        compiled = by_kernels(model, composition.config.train.compile, device, dtype)
+        # Not inference mode: sharded parameters are gathered in here.
+        with compiled, torch.no_grad(), autocast(device, dtype):
             for row in _together(feeder, parallel, should_stop, at):
                 batch = to_tensors(row.arrays if row and row.arrays.documents else _one_token(composition))
                 at("scoring", document=batch.documents[0].origin)

@@ -115,7 +115,7 @@ def attend(
         causal: whether a token sees only itself and what stands before it in its segment.
         scale: of the logits; 1 / sqrt(d) by default.
         window: with ``causal``, how many tokens a token sees at most, itself included.
-        by_kernels: in training on a CPU, it is C++ of ours in bf16 (``kosmos.model.attention_compiled``) or its softmax
+        by_kernels: on a CPU it is C++ of ours in bf16 (``kosmos.model.attention_compiled``), or in training its softmax
             is (``kosmos.model.cpu_kernels``), where these take it; neither takes a window.
 
     Returns:
@@ -139,7 +139,15 @@ def attend(
     return _attend_groups(q, k, v, segments, causal, scale, window)
 
 
-def attend_cached(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, window: int | None = None) -> Tensor:
+def attend_cached(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    by_kernels: bool = False,
+) -> Tensor:
     """Causal attention of the last t of S positions of one document over all S.
 
     Args:
@@ -148,6 +156,7 @@ def attend_cached(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None
         v: [S, G, d_v].
         scale: of the logits; 1 / sqrt(d) by default.
         window: how many tokens a token sees at most, itself included.
+        by_kernels: as of ``attend``, of a prompt.
 
     Returns:
         [t, H, d_v].
@@ -155,7 +164,7 @@ def attend_cached(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None
     t, S = q.shape[0], k.shape[0]
     assert t <= S, (q.shape, k.shape)
     if t == S:
-        whole: Tensor = attend(q, k, v, Segments((t,)), causal=True, scale=scale, window=window)
+        whole: Tensor = attend(q, k, v, Segments((t,)), causal=True, scale=scale, window=window, by_kernels=by_kernels)
         return whole
     if t == 1:
         first = max(0, S - window) if window else 0

@@ -52,12 +52,12 @@ def attend_on_cpu(
 ) -> Tensor:
     """q, k, v [T, H, d] each of any type, T > 0 -> [T, H, d] in ``dtype``; see ``kosmos.model.attention.attend``.
 
-    In training by C++ or by products; where no gradients are wanted by torch's kernel, whose logits are not rounded.
+    By C++, or in training by products; else by torch's kernel. Neither C++ nor that rounds the logits.
     """
     assert q.shape == k.shape == v.shape, (q.shape, k.shape, v.shape)
     trains, heads = torch.is_grad_enabled() and dtype in PRODUCTS, q.shape[1]
     scale = q.shape[2] ** -0.5 if scale is None else scale
-    if trains and by_kernels and can_attend(q, k, v, dtype=dtype, scale=scale):
+    if by_kernels and can_attend(q, k, v, dtype=dtype, scale=scale):
         return attend_compiled(q, k, v, segments, causal=causal, scale=scale)
     sharing = PRODUCTS[dtype] if trains else SCORES if dtype == torch.bfloat16 else PLAIN
     groups = groups_of(segments, causal=causal, device=q.device, sharing=sharing, heads=heads)

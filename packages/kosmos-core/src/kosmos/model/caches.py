@@ -96,17 +96,27 @@ class KeyValueBatch:
             self._lengths = self._lengths + 1
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, window: int | None = None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        by_kernels: bool = False,
     ) -> Tensor:
         """Append k, v [t, G, d], and attend from q [t, H, d] to all that each document has by then.
 
         Args:
             scale: of the logits; 1 / sqrt(d) by default.
             window: how many tokens a token sees at most, itself included.
+            by_kernels: as of ``attend``, of prompts.
         """
         if self._prompts is not None:
             self._buffers[layer] = self._apart(k, self._prompts), self._apart(v, self._prompts)
-            return cast(Tensor, attend(q, k, v, self._prompts, causal=True, scale=scale, window=window))
+            seen = attend(q, k, v, self._prompts, causal=True, scale=scale, window=window, by_kernels=by_kernels)
+            return cast(Tensor, seen)
         if self._ends is None and self._buffers[layer][0].shape[1] < self.length:
             self._grow(layer)
         keys, values = self._buffers[layer]

@@ -2,8 +2,8 @@
 softmax, cross entropy.
 
 Each is one pass over memory or two. As operations of PyTorch most are four to seven, in which a step waits for memory.
-Results are those of PyTorch's operations but for rounding. They are for training alone: scores and answers are to be
-the same with and without them.
+Results are those of PyTorch's operations but for rounding. In fp32 they are for training alone, since scores and
+answers are to be the same with and without them.
 
 Letters: T = tokens, H = heads, d = width of a head, D = features; n = trained positions, V = vocabulary.
 """
@@ -61,9 +61,11 @@ def use_kernels(model: nn.Module, wanted: bool = True) -> None:
 
 
 def can_take(*given: Tensor, gives: torch.dtype = torch.float32) -> bool:
-    """Whether kernels know where the tensors lie, their types and that of the result, and gradients are wanted."""
+    """Whether kernels know where the tensors lie, their types and that of the result, and gradients are wanted or
+    something is in bf16: what is scored or written in fp32 is to be the same to the last bit with and without them."""
+    low = gives == torch.bfloat16 or any(x.dtype == torch.bfloat16 for x in given)
     known = knows(gives) and all(knows(x.dtype) and is_plain(x) for x in given)
-    return known and torch.is_grad_enabled()
+    return known and (low or torch.is_grad_enabled())
 
 
 def can_gate(gate: Tensor, inner: Tensor) -> bool:

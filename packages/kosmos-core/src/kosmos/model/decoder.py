@@ -228,9 +228,9 @@ class Attention(WithKernels):
         q = rotate(self.query_norm(q), table.query, by_kernels=self.by_kernels)
         k = rotate(self.key_norm(k), table.key, by_kernels=self.by_kernels)
         if isinstance(cache, KeyValueBatch):
-            out = cache.attend(self.number, q, k.to(v.dtype), v)
+            out = cache.attend(self.number, q, k.to(v.dtype), v, by_kernels=self.by_kernels)
         elif cache is not None:
-            out = attend_cached(q, *cache.extend(self.number, k.to(v.dtype), v))
+            out = attend_cached(q, *cache.extend(self.number, k.to(v.dtype), v), by_kernels=self.by_kernels)
         elif isinstance(row, SharedSegments):
             out = attend_shared(q.to(v.dtype), k.to(v.dtype), v, row)
         else:

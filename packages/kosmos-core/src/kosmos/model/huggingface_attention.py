@@ -46,15 +46,14 @@ def packed_attention(
     _refuse(module, attention_mask, options)
     q, k, v = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     window = _window(module, sliding_window)
-    segments, bounds = options[SEGMENTS], options.get(BOUNDS)
+    segments, bounds, ours = options[SEGMENTS], options.get(BOUNDS), options.get(KERNELS, False)
     if takes(bounds, q, v):
         out = attend_within(q, k, v, bounds, causal=True, scale=scaling, window=window or 0)
     elif isinstance(segments, KeyValueBatch):
-        out = segments.attend(_number(module), q, k, v, scale=scaling, window=window)
+        out = segments.attend(_number(module), q, k, v, scale=scaling, window=window, by_kernels=ours)
     elif segments is None:
-        out = attend_cached(q, k, v, scale=scaling, window=window)
+        out = attend_cached(q, k, v, scale=scaling, window=window, by_kernels=ours)
     else:
-        ours = options.get(KERNELS, False)
         out = attend(q, k, v, segments, causal=True, scale=scaling, window=window, by_kernels=ours)
     return out[None], None
 

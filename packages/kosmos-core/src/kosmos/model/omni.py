@@ -201,6 +201,11 @@ def _with_padding(values: Tensor, grids: Tensor, cells: int) -> tuple[Tensor, Te
 class OmniModel(WithKernels):
     """A backbone and its streams."""
 
+    kernel_users = 0
+    """Who has it compute by kernels for a while (``kosmos.model.kernels_in_use``)."""
+    has_no_kernels = False
+    """Whether these could not be compiled for it."""
+
     def __init__(
         self, backbone: Backbone, streams: Mapping[str, Stream], *, freeze_backbone: bool = False, z_loss: float = 0.0
     ) -> None:

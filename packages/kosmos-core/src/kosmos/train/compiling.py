@@ -12,12 +12,9 @@ from torch import nn
 
 from kosmos.compose import Composition, check_composition
 from kosmos.errors import ConfigError
-from kosmos.model.attention_compiled import begin_compiling
-from kosmos.model.attention_compiled import binary as attention
-from kosmos.model.cpu_kernels import use_kernels
+from kosmos.model.kernels_in_use import UNCOMPILED, begin_kernels, pays
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import has_triton
-from kosmos.runtime.native import HAS_THREADS, WORTH
 from kosmos.train.stopping import SIGNALS
 
 PROGRAMS = 24
@@ -47,7 +44,7 @@ def compile_model(composition: Composition, *, dtype: torch.dtype = torch.float3
     check_compile(model, wanted, device)
     compile_blocks(model, wanted, device)
     if reason := try_kernels(model, wanted, device, dtype):
-        warnings.warn(f"attention and what stands between products are not compiled: {reason}", stacklevel=2)
+        warnings.warn(f"{UNCOMPILED}: {reason}", stacklevel=2)
 
 
 def check_compile(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> None:
@@ -123,8 +120,7 @@ def _unblock(_: object) -> None:
 def try_kernels(
     model: OmniModel, wanted: bool | Literal["auto"], device: torch.device, dtype: torch.dtype
 ) -> str | None:
-    """Have a model with a large backbone compute by our own kernels on a CPU, which are compiled in a second: with
-    ``auto``, and where they have threads.
+    """Have a model compute by our own kernels where that pays.
 
     Args:
         dtype: of its products.
@@ -132,15 +128,10 @@ def try_kernels(
     Returns:
         Why it does not though it would pay.
     """
-    large = sum(p.numel() for p in model.backbone.parameters()) >= WORTH
-    if not (wanted == "auto" and device.type == "cpu" and large and HAS_THREADS):
+    if not pays(model, wanted, device):
         return None
     try:
-        if low := dtype == torch.bfloat16:
-            begin_compiling()
-        use_kernels(model)
-        if low:
-            attention()
+        begin_kernels(model, dtype)
     except ConfigError as error:
         return str(error)
     return None

@@ -19,9 +19,9 @@ from kosmos.data.feeder import Feeder, StopWaiting
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Budget, incident_row
 from kosmos.errors import PluginError, TrainingError, is_out_of_memory
-from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.failures import raise_as_its_own
 from kosmos.model.fp8 import use_fp8
+from kosmos.model.kernels_in_use import UNCOMPILED, give_up_kernels
 from kosmos.model.weights import round_weights
 from kosmos.names import listed
 from kosmos.runtime.generators import own_draws
@@ -292,9 +292,8 @@ class Trainer:
         """None uses them where one cannot: ranks that share matrices hold copies of the norms' weights, which stay the
         same only by the same code."""
         if reason := _first(reasons):
-            use_kernels(self.model, False)
-            line = "attention and what stands between products are not compiled: steps take longer"
-            self.report(f"warning: {line}: {reason}")
+            give_up_kernels(self.model)
+            self.report(f"warning: {UNCOMPILED}: steps take longer: {reason}")
 
     def _agree_on_compiling(self, reasons: list[str | None]) -> None:
         """Copies of a weight stay the same only where every rank steps by the same code."""

@@ -1,0 +1,95 @@
+"""Whether a model computes by our kernels on a CPU: a large one does in training, and in bf16 in scores and answers."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+
+from kosmos.errors import ConfigError
+from kosmos.model.attention_compiled import begin_compiling
+from kosmos.model.attention_compiled import binary as attention
+from kosmos.model.cpu_kernels import use_kernels
+from kosmos.model.omni import OmniModel
+from kosmos.runtime.native import HAS_THREADS, WORTH
+
+UNCOMPILED = "attention and what stands between products are not compiled"
+_one_at_a_time = threading.Lock()
+
+
+def pays(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> bool:
+    """Whether kernels, which are compiled in a second, save more: of a large backbone on a CPU, if they have threads.
+
+    Args:
+        wanted: ``train.compile``.
+    """
+    large = sum(p.numel() for p in model.backbone.parameters()) >= WORTH
+    return wanted == "auto" and device.type == "cpu" and large and HAS_THREADS
+
+
+def begin_kernels(model: OmniModel, dtype: torch.dtype) -> None:
+    """Have a model compute by kernels from here on.
+
+    Args:
+        dtype: of its products.
+
+    Raises:
+        ConfigError: there is no compiler, or it fails. Nobody tries it again for this model.
+    """
+    try:
+        if low := dtype == torch.bfloat16:
+            begin_compiling()
+        use_kernels(model)
+        if low:
+            attention()
+    except ConfigError:
+        give_up_kernels(model)
+        raise
+
+
+def give_up_kernels(model: OmniModel) -> None:
+    """Have a model compute without kernels for good."""
+    use_kernels(model, False)
+    model.has_no_kernels = True
+
+
+@contextmanager
+def by_kernels(
+    model: OmniModel, wanted: bool | Literal["auto"], device: torch.device, dtype: torch.dtype
+) -> Iterator[None]:
+    """While it is entered, a model computes by kernels where that pays and products are in bf16.
+
+    Arguments are those of ``pays`` and ``begin_kernels``. Several threads may enter it.
+
+    Warns:
+        UserWarning: there is no compiler, or it fails.
+    """
+    if dtype != torch.bfloat16 or not pays(model, wanted, device) or not _enter(model, dtype):
+        yield
+        return
+    try:
+        yield
+    finally:
+        with _one_at_a_time:
+            model.kernel_users -= 1
+            if not model.kernel_users:
+                use_kernels(model, False)
+
+
+def _enter(model: OmniModel, dtype: torch.dtype) -> bool:
+    """Whether the model computes by kernels until this caller leaves; not where it does anyway, or cannot."""
+    with _one_at_a_time:
+        if not model.kernel_users:
+            if model.by_kernels or model.has_no_kernels:
+                return False
+            try:
+                begin_kernels(model, dtype)
+            except ConfigError as error:
+                warnings.warn(f"{UNCOMPILED}, which takes longer: {error}", stacklevel=4)
+                return False
+        model.kernel_users += 1
+        return True
