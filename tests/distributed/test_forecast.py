@@ -8,7 +8,7 @@ from typing import Any
 
 from support import held
 from support.runs import small_run
-from support.torchrun import done, torchrun
+from support.torchrun import done, forked
 
 UNEVEN = {"width": 36, "heads": 2, "ffn_width": 47}
 """Sizes that two ranks do not divide."""
@@ -25,7 +25,7 @@ SHARED: dict[str, dict[str, Any]] = {
 def test_of_two_ranks_the_one_that_holds_most_holds_what_was_told(tmp_path: Path) -> None:
     runs = [small_run(None, **over).model_dump(mode="json", exclude_unset=True) for over in SHARED.values()]
     (tmp_path / "runs.json").write_text(json.dumps(runs))
-    lines = done(torchrun(2, [held.__file__, str(tmp_path / "runs.json"), str(tmp_path)])).splitlines()
+    lines = done(forked(2, [held.__file__, str(tmp_path / "runs.json"), str(tmp_path)])).splitlines()
     for (name, over), line in zip(SHARED.items(), lines, strict=True):
         ranks = json.loads(line)
         assert {what: max(rank[what] for rank in ranks) for what in ranks[0]} == held.told(over, 2), name

@@ -11,7 +11,7 @@ import pytest
 
 from support import trainings
 from support.runs import SMALL, rows_of
-from support.torchrun import done, torchrun
+from support.torchrun import done, forked
 
 pytestmark = pytest.mark.slow
 WAYS: dict[str, dict[str, Any]] = {
@@ -32,7 +32,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[fl
     entries: list[dict[str, Any]] = [{"world": 1, "run": run(folder / "alone", {})}]
     entries += [{"world": 2, "run": run(folder / name, way)} for name, way in WAYS.items()]
     (folder / "trainings.json").write_text(json.dumps(entries))
-    done(torchrun(2, [trainings.__file__, folder / "trainings.json"]), at_most_s=120)
+    done(forked(2, [trainings.__file__, folder / "trainings.json"]), at_most_s=120)
     return lambda name: [row["loss"] for row in rows_of(folder / name / "metrics.jsonl")]
 
 

@@ -12,7 +12,7 @@ import pytest
 from support import trainings
 from support.runs import SMALL
 from support.same import assert_same_run
-from support.torchrun import done, torchrun
+from support.torchrun import done, forked
 
 pytestmark = pytest.mark.slow
 WAYS: dict[str, dict[str, Any]] = {
@@ -43,7 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     entries: list[dict[str, Any]] = [{"world": 1, "run": run(folder / "alone", {}, 1)}]
     entries += [{"world": 2, "joined": 2, "run": run(folder / name, way, 2)} for name, way in WAYS.items()]
     (folder / "trainings.json").write_text(json.dumps(entries))
-    done(torchrun(2, [trainings.__file__, folder / "trainings.json"]), at_most_s=120)
+    done(forked(2, [trainings.__file__, folder / "trainings.json"]), at_most_s=120)
     return lambda name: folder / name
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support import modality_pairs
 from support.modality_pairs import MODALITIES, SUBSETS
-from support.torchrun import done, torchrun
+from support.torchrun import done, forked
 
 TOLERANCE = 1e-6
 """fp32; measured 0 under FSDP and 1.2e-7 under DDP"""
@@ -22,9 +22,7 @@ WAYS = [(2, "fsdp", 1), (2, "ddp", 19), (4, "hsdp", 56)]
 def rows() -> list[dict[str, Any]]:
     """A row for each strategy and pair. Fails where a pair hangs for a minute: the script ends itself."""
     ways = [",".join(map(str, way)) for way in WAYS]
-    return [
-        json.loads(line) for line in done(torchrun(4, [modality_pairs.__file__, *ways]), at_most_s=600).splitlines()
-    ]
+    return [json.loads(line) for line in done(forked(4, [modality_pairs.__file__, *ways]), at_most_s=600).splitlines()]
 
 
 def test_there_are_225_pairs() -> None:

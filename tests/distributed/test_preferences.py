@@ -13,7 +13,7 @@ from support import trainings
 from support.pairs import pairs_of
 from support.runs import SMALL, rows_of
 from support.same import assert_same_run
-from support.torchrun import done, torchrun
+from support.torchrun import done, forked
 
 pytestmark = pytest.mark.slow
 WAYS: dict[str, dict[str, Any]] = {"ddp": {"strategy": "ddp"}, "fsdp": {"strategy": "fsdp"}, "tensor": {"tensor": 2}}
@@ -53,7 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     entries += [{"world": 1, "resume": str(folder / "moved"), "over": {"train": {"steps": 2}}}]
     entries += [{"world": 2, "resume": str(folder / "moved"), "over": {"train": {"steps": 3}}}]
     (folder / "trainings.json").write_text(json.dumps(entries))
-    done(torchrun(2, [trainings.__file__, folder / "trainings.json"]), at_most_s=180)
+    done(forked(2, [trainings.__file__, folder / "trainings.json"]), at_most_s=180)
     return lambda name: folder / name
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support import sharing
 from support.sharing import SHAPES
-from support.torchrun import done, torchrun
+from support.torchrun import done, forked
 
 GRADIENT, LOSS = 1e-5, 1e-6
 """Relative, fp32; measured 3.7e-6 (the smallest gradients of xPos, with tensor 2; else 8e-7) and 2e-7."""
@@ -21,7 +21,7 @@ WAYS = [(2, 2, 1), (2, 1, 2), (4, 2, 1), (4, 1, 2), (4, 2, 2)]
 @pytest.fixture(scope="module")
 def compared() -> Callable[[int, int, int, str], list[list[dict[str, Any]]]]:
     """Losses and gradients against one process: for each kind of row, what every rank found."""
-    printed = done(torchrun(4, [sharing.__file__, *(",".join(map(str, way)) for way in WAYS)]), at_most_s=400)
+    printed = done(forked(4, [sharing.__file__, *(",".join(map(str, way)) for way in WAYS)]), at_most_s=400)
     lines = [json.loads(line) for line in printed.splitlines()]
 
     def of(nproc: int, tensor: int, sequence: int, shape: str) -> list[list[dict[str, Any]]]:

@@ -12,7 +12,7 @@ import pytest
 from support import trainings
 from support.runs import SMALL
 from support.same import assert_same_run
-from support.torchrun import done, torchrun
+from support.torchrun import done, forked
 
 ROWS = {"tokens_per_pack": 48, "lanes": 2, "look_ahead": 4, "workers": 0, "sources": ["ticks", "sums"]}
 """Rows of one or two documents, so that a part often lacks a modality, and an item often crosses a border."""
@@ -47,7 +47,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
     folder = tmp_path_factory.mktemp("moved")
     entries = [entry for name in WAYS for entry in [_alone(name, folder), *_on_its_way(name, folder)]]
     (folder / "trainings.json").write_text(json.dumps(entries))
-    done(torchrun(4, [trainings.__file__, folder / "trainings.json"]), at_most_s=300)
+    done(forked(4, [trainings.__file__, folder / "trainings.json"]), at_most_s=300)
     return lambda name: (folder / name, folder / f"{name} alone")
 
 

@@ -19,6 +19,7 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from kosmos import collector
 from kosmos.cli import main
 
 CAP_S = 60
@@ -39,6 +40,7 @@ def port(file: Path, *, is_first: bool) -> str:
 
 def run(file: str) -> None:
     rank = int(os.environ["RANK"])
+    collector.pause()  # until the first step, while torch is imported
     for entry in json.loads(Path(file).read_text()):
         faulthandler.dump_traceback_later(CAP_S, exit=True)
         os.chdir(entry["folders"][rank])

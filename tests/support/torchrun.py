@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from support import forked as launcher
 from support.command import Started
 
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if Path("/sys/class/net/lo").exists() else {}
@@ -27,6 +28,14 @@ def torchrun(
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
     launcher += ["--max-restarts", str(restarts)]
     return Started(path=path, program=[*launcher, *map(str, program)], **{**LOOPBACK, **variables})
+
+
+def forked(nproc: int, program: Sequence[object]) -> Started:
+    """As ``torchrun``, where the launcher is not what is tested: ``program``, a script, is run by forks of a process.
+
+    Each start of Python with torch and Kosmos takes seconds.
+    """
+    return Started(program=[sys.executable, launcher.__file__, str(nproc), *map(str, program)], **LOOPBACK)
 
 
 def done(run: Started, *, at_most_s: float = 120) -> str:

@@ -1,0 +1,83 @@
+"""Several ranks of one program, which share what it takes seconds to import.
+
+    python forked.py RANKS PROGRAM.py ARGUMENT ...
+
+As torchrun on one machine, with its variables and its store, but each rank is a fork of a process that has imported
+torch and Kosmos. The first that fails ends all, and its status is that of this process.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import runpy
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from importlib import import_module
+
+from kosmos.runtime import launch
+
+SHARED = ("torch._dynamo", "kosmos.train.run", "kosmos.train.progress", "support.runs")
+"""What nearly all programs need. None of these starts a thread, which a fork would lack."""
+
+
+def run(program: str, arguments: list[str]) -> int:
+    """The program's exit status, as Python has it."""
+    sys.argv = [program, *arguments]
+    try:
+        runpy.run_path(program, run_name="__main__")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
+def start(rank: int, program: str, arguments: list[str], listening: socket.socket) -> int:
+    """The number of its process."""
+    if (process := os.fork()) == 0:
+        listening.close()
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        launch._LAUNCHER = os.getppid()  # else that of this process, which a rank would miss
+        os._exit(run(program, arguments))
+    return process
+
+
+def main(ranks: int, program: str, *arguments: str) -> int:
+    gc.disable()
+    for module in SHARED:
+        import_module(module)
+    gc.freeze()
+    gc.enable()
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
+        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
+    }  # fmt: skip
+    running = {start(rank, program, list(arguments), listening) for rank in range(ranks)}
+    from torch.distributed import TCPStore
+
+    # Its threads begin behind the last fork.
+    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
+    while running:
+        process, ended = os.wait()
+        running.discard(process)
+        if ended:
+            for other in running:
+                with suppress(ProcessLookupError):
+                    os.kill(other, signal.SIGKILL)
+            return os.waitstatus_to_exitcode(ended) % 256
+    del store
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))
