@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
@@ -20,6 +21,9 @@ from kosmos.names import did_you_mean, listed, unspaced
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+_schemas: WeakKeyDictionary[Callable[..., Any], dict[int, type[BaseModel]]] = WeakKeyDictionary()
+"""Of each factory, by the number of its parameters that are no options."""
 
 
 def check_options(
@@ -54,7 +58,7 @@ def check_options(
     for name in known:
         if fields[name].annotation is inspect.Parameter.empty:
             raise PluginError(f"{path}.{name}: {_title(factory)} {_untyped(fields[name])}")
-    values, wrong = _convert(_schema(factory, fields, annotations), known, annotations, path)
+    values, wrong = _convert(_schema_once(factory, fields, annotations, positional), known, annotations, path)
     lines += wrong
     if lines:
         raise ConfigError("; ".join(lines))
@@ -166,6 +170,22 @@ def _namespace(factory: Any) -> dict[str, Any]:
 
 def _title(factory: Any) -> str:
     return f"{getattr(factory, '__module__', '')}.{getattr(factory, '__qualname__', factory)}"
+
+
+def _schema_once(
+    factory: Callable[..., Any],
+    fields: Mapping[str, inspect.Parameter],
+    annotations: Mapping[str, Any],
+    positional: int,
+) -> type[BaseModel]:
+    """A run checks the options of one factory several times, and pydantic takes 2 ms to make a model of them."""
+    try:
+        made = _schemas.setdefault(factory, {})
+    except TypeError:  # neither hashed nor referred to weakly
+        return _schema(factory, fields, annotations)
+    if positional not in made:
+        made[positional] = _schema(factory, fields, annotations)
+    return made[positional]
 
 
 def _schema(

@@ -13,6 +13,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import TYPE_CHECKING, Any
 
+from kosmos import collector
 from kosmos.components import DatasetSpec, OptimizerSpec
 from kosmos.data.document import Document, Text
 from kosmos.data.mixture import Mixture
@@ -91,6 +92,7 @@ def seed_of_turns(source: TwoRows) -> int:
 
 def train(arguments: bytes) -> None:
     """Train as one of two ranks; the first does so alone before. Runs in a child process."""
+    collector.pause()  # until the first step: while torch is imported
     from kosmos.run_file import make_run
     from kosmos.train.run import train_model
 
