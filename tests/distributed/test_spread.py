@@ -9,7 +9,7 @@ import pytest
 
 from kosmos.model.huggingface import HuggingFaceBackbone
 from support import spread
-from support.torchrun import done, forked
+from support.torchrun import LLAMA, done, forked
 
 SHAPE = {"model_type": "llama", "hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 2,
          "num_key_value_heads": 1, "intermediate_size": 50}  # fmt: skip
@@ -28,7 +28,7 @@ def spread_out(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, 
         model = HuggingFaceBackbone(200, config={**SHAPE, "tie_word_embeddings": name == "tied"}).model
         model.save_pretrained(folder / name)
     ways = [f"{nproc},{folder / name},{strategy}" for nproc, name, strategy in WAYS]
-    return [json.loads(line) for line in done(forked(4, [spread.__file__, *ways])).splitlines()]
+    return [json.loads(line) for line in done(forked(4, [spread.__file__, *ways], imports=LLAMA)).splitlines()]
 
 
 @pytest.mark.parametrize("number", range(len(WAYS)), ids=[" ".join(map(str, way)) for way in WAYS])

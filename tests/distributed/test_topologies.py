@@ -15,7 +15,7 @@ from kosmos.checkpoint.folder import load_newest, verify
 from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.compose import compose, make_feed
 from kosmos.run_sources import open_sources
-from support import trainings
+from support import torchrun, trainings
 from support.ledgers import documents
 from support.runs import SMALL, rows_of, ticks_registry
 from support.torchrun import done, forked
@@ -155,7 +155,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         mixed = {**one, "output": f"{one['output']} mixed", "backbone": {**lora, "dtype": "bfloat16"}}
         entries.append({"world": world, "run": {**mixed, "train": {**one["train"], "precision": "bf16"}}})
     (folder / "trainings.json").write_text(json.dumps(entries))
-    done(forked(4, [trainings.__file__, folder / "trainings.json"]), at_most_s=600)
+    done(forked(4, [trainings.__file__, folder / "trainings.json"], imports=torchrun.LLAMA), at_most_s=600)
     return lambda *name: folder / " ".join(map(str, name))
 
 

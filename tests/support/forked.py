@@ -1,9 +1,9 @@
 """Several ranks of one program, which share what it takes seconds to import.
 
-    python forked.py RANKS PROGRAM.py ARGUMENT ...
+    python forked.py RANKS MODULE,MODULE PROGRAM.py ARGUMENT ...
 
 As torchrun on one machine, with its variables and its store, but each rank is a fork of a process that has imported
-torch and Kosmos. The first that fails ends all, and its status is that of this process.
+torch, Kosmos and the modules. The first that fails ends all, and its status is that of this process.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def start(rank: int, program: str, arguments: list[str], listening: socket.socke
     return process
 
 
-def main(ranks: int, program: str, *arguments: str) -> int:
+def main(ranks: int, modules: str, program: str, *arguments: str) -> int:
     gc.disable()
-    for module in SHARED:
+    for module in (*SHARED, *filter(None, modules.split(","))):
         import_module(module)
     gc.freeze()
     gc.enable()

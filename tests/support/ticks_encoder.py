@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakMethod, finalize
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,10 @@ class TicksEncoder(nn.Module):
         self.width = width
         self.map = nn.Linear(CELL, width)
         if ledger is not None:
-            register_module_forward_pre_hook(partial(self._note, Path(ledger)))
+            # Called before any module of the process, and so gone with the encoder: a process may train dozens.
+            note = WeakMethod(self._note)
+            hook = register_module_forward_pre_hook(lambda *called: (alive := note()) and alive(Path(ledger), *called))
+            finalize(self, hook.remove)
 
     def _note(self, ledger: Path, model: nn.Module, given: Any) -> None:
         """Before any module runs. Step and lane have one seed, so it says of which of them the row is."""

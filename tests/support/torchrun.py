@@ -12,6 +12,8 @@ from pathlib import Path
 from support import forked as launcher
 from support.command import Started
 
+LLAMA = ("transformers.models.llama.modeling_llama",)
+"""What ranks import that train a Llama of transformers'."""
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if Path("/sys/class/net/lo").exists() else {}
 
 
@@ -30,12 +32,17 @@ def torchrun(
     return Started(path=path, program=[*launcher, *map(str, program)], **{**LOOPBACK, **variables})
 
 
-def forked(nproc: int, program: Sequence[object]) -> Started:
+def forked(nproc: int, program: Sequence[object], *, imports: Sequence[str] = ()) -> Started:
     """As ``torchrun``, where the launcher is not what is tested: ``program``, a script, is run by forks of a process.
 
     Each start of Python with torch and Kosmos takes seconds.
+
+    Args:
+        imports: what else the ranks need that takes long to import.
     """
-    return Started(program=[sys.executable, launcher.__file__, str(nproc), *map(str, program)], **LOOPBACK)
+    return Started(
+        program=[sys.executable, launcher.__file__, str(nproc), ",".join(imports), *map(str, program)], **LOOPBACK
+    )
 
 
 def done(run: Started, *, at_most_s: float = 120) -> str:

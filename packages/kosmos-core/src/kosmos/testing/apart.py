@@ -20,6 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from kosmos import collector
 from kosmos.data.free_memory import memory
 from kosmos.errors import PluginError
 from kosmos.selection import asked_plugins, only_plugins
@@ -194,6 +195,7 @@ def main() -> None:
     """Check promises and say what comes of them; what plugins print goes to standard error and not in between."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    collector.pause()  # while torch is imported
     sys.path[:], plugins, distribution, fast, limit_s, begin, stopped = pickle.load(sys.stdin.buffer)  # noqa: S301
 
     def say(**message: Any) -> None:
@@ -205,6 +207,8 @@ def main() -> None:
             from kosmos.testing.installed import plugins_of
 
             promises = promises_of(distribution, fast=fast)
+            collector.imported()
+            collector.go_on()
             (record, *_) = plugins_of(distribution)[1]
             stated = [asdict(Stated(promise.component, promise.id, promise.says)) for promise in promises]
             say(promises=stated, version=record.version)
