@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 
 from kosmos import Text, chat_prompt, generate_text, load_run
 from kosmos.data.chat_template import TEMPLATE
-from support.command import kosmos
+from support.command import kosmos, kosmos_here
 from support.terminal import Terminal
 
 ANSWERS = {"the cow": "moo", "the cat": "meow", "the dog": "woof", "the hen": "cluck"}
@@ -60,7 +60,7 @@ def train(output: Path, model: Path, chats: Path, *more: str) -> str:
         f"tokenizer.name={model}", "data.tokens_per_pack=256", "train.precision=fp32", "trackers=[]",
         "evaluate.max_documents=4", *more,
     ]  # fmt: skip
-    done = kosmos(*told)
+    done = kosmos_here(*told)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
@@ -93,7 +93,7 @@ def test_it_answers_here_and_by_transformers(trained: Path, tmp_path: Path) -> N
 def test_the_command_asks_and_shows_by_its_tokens(trained: Path) -> None:
     asked = kosmos("generate", trained, "--chat", "--prompt", question("the cow"))
     assert (asked.returncode, asked.stdout) == (0, "moo\n"), asked.stderr
-    shown = kosmos("data", trained / "run.yaml")
+    shown = kosmos_here("data", trained / "run.yaml")
     assert "<|im_start|>" in shown.stdout and "<|user|>" not in shown.stdout, shown.stdout
 
 
@@ -121,7 +121,7 @@ def test_a_second_stage_begins_with_one_that_is_older_than_templates(
 
 
 def test_a_run_keeps_its_turns(trained: Path) -> None:
-    refused = kosmos("train", "--resume", trained, "--steps", 90, "tokenizer.turns=null")
+    refused = kosmos_here("train", "--resume", trained, "--steps", 90, "tokenizer.turns=null")
     assert refused.returncode == 2
     assert "error[config]: tokenizer.turns: the run in" in refused.stderr
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kosmos.cli import main
-from support.command import SMALL, kosmos
+from support.command import SMALL, kosmos, kosmos_here
 from support.runs import rows_of
 
 DIGITS = "zero one two three four five six seven eight nine".split()
@@ -46,7 +46,7 @@ def test_eval_prints_one_json_object_of_the_split_that_the_manifest_states(
 ) -> None:
     answers = tmp_path / "answers.jsonl"
     given = ("eval", run, "--data", shared_data("audio/fsdd"), "--json", "--generate", 2, "--answers", answers)
-    done = kosmos(*given)
+    done = kosmos_here(*given)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     found = json.loads(done.stdout)

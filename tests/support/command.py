@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -9,7 +10,9 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 TESTS = Path(__file__).resolve().parent.parent
 SMALL = (
@@ -45,6 +48,17 @@ def kosmos(
     return subprocess.run(
         command(*args), env=environment(path), cwd=cwd, timeout=timeout, capture_output=True, text=True, check=False
     )
+
+
+def kosmos_here(*args: object) -> subprocess.CompletedProcess[str]:
+    """As ``kosmos``, in this process, which has imported already what a process of its own takes seconds to import."""
+    from kosmos.cli import main
+
+    told = [str(a) for a in args]
+    with patch.dict(os.environ, COLUMNS="200"), redirect_stdout(io.StringIO()) as out:
+        with redirect_stderr(io.StringIO()) as said:
+            status = main(told)
+    return subprocess.CompletedProcess(told, status, out.getvalue(), said.getvalue())
 
 
 class Started:
