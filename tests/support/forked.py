@@ -46,7 +46,7 @@ def start(rank: int, program: str, arguments: list[str], listening: socket.socke
         listening.close()
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         launch._LAUNCHER = os.getppid()  # else that of this process, which a rank would miss
-        os._exit(run(program, arguments))
+        sys.exit(run(program, arguments))  # with what is to happen at the end of a process
     return process
 
 

@@ -201,7 +201,9 @@ class Parallel:
         """
         if self.world_size > 1 and dist.is_initialized():
             own = [group for group in _groups() if group not in self.of_caller]
-            atexit.register(_free, own)
+            _left.extend(own)
+            atexit.unregister(_free)  # once, behind what has been registered since, for all that the process has left
+            atexit.register(_free, _left)
             for group in own if self.of_caller else [None]:
                 dist.destroy_process_group(group)
 
@@ -230,6 +232,10 @@ def joined(device: str) -> Iterator[Parallel]:
     parallel.close()
 
 
+_left: list[Any] = []
+"""Groups that runs of this process have left, which are freed at its end."""
+
+
 def _groups() -> list[Any]:
     return [*dist.distributed_c10d._world.pg_map]
 
@@ -244,11 +250,15 @@ def _free(groups: list[Any]) -> None:
     """
     gc.collect()
     gc.unfreeze()  # nothing below sees what was frozen
-    for found in gc.get_objects():
-        if issubclass(type(found), DistributedDataParallel):
+    every = gc.get_objects()
+    kinds = {type(found) for found in every}  # few: to ask each of half a million objects takes a second
+    models, meshes = ({k for k in kinds if issubclass(k, kind)} for kind in (DistributedDataParallel, DeviceMesh))
+    for found in every:
+        if type(found) in models:
             _drop(found, "logger", "reducer", "process_group")
-        elif issubclass(type(found), DeviceMesh):
+        elif type(found) in meshes:
             _drop(found, "_pg_registry")
+    del every, found
     for holder in gc.get_referrers(*groups):
         parts = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
         for name in [name for name, part in parts.items() if any(part is group for group in groups)]:
