@@ -103,7 +103,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "train": RUN | {"collector", "files", "interrupts", "lock", "checkpoint", "generate", "evaluate"},
     "tune": RUN | {"collector", "files", "interrupts", "train"},
     "launch": FOUND | {"config", "run_file", "runtime"},
-    "testing": RUN | {"checkpoint", "generate", "evaluate", "train"},
+    "testing": RUN | {"collector", "checkpoint", "generate", "evaluate", "train"},
     "templates": FOUND,
     "commands": RUN
     | {"mistakes", "reference", "interrupts", "lock", "checkpoint", "generate", "evaluate", "train", "tune", "launch"}

@@ -55,9 +55,12 @@ def kosmos_here(*args: object) -> subprocess.CompletedProcess[str]:
     from kosmos.cli import main
 
     told = [str(a) for a in args]
-    with patch.dict(os.environ, COLUMNS="200"), redirect_stdout(io.StringIO()) as out:
-        with redirect_stderr(io.StringIO()) as said:
-            status = main(told)
+    with (
+        patch.dict(os.environ, COLUMNS="200"),
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as said,
+    ):
+        status = main(told)
     return subprocess.CompletedProcess(told, status, out.getvalue(), said.getvalue())
 
 
