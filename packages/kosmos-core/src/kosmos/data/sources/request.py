@@ -41,6 +41,7 @@ from kosmos.data.sources.roles import check_roles
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import RowSource, Table
 from kosmos.data.sources.split_lists import listed_in_vain, refuse_cut
+from kosmos.data.sources.split_words import folders_in_vain, splits_in_vain
 from kosmos.data.sources.splits import CHOSEN, GROUP, Split, hash_of_place, with_meaning
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.unnamed import UnnamedMedia, names_file
@@ -160,7 +161,9 @@ class Examined:
             has_root=self.request.root is not None,
         )  # fmt: skip
         stated = self.request.chosen is not None or HELD_OUT in self.facts.splits
-        lists = () if stated or self.request.asked else listed_in_vain(self.table)
+        lists = () if stated or self.request.asked else (
+            *listed_in_vain(self.table), *folders_in_vain(self.table), *splits_in_vain(self.layout, self.table),
+        )  # fmt: skip
         pieces = may_be_pieces(self.layout, self.table, [m for m in self.request.timed if m in self.facts.held])
         numbers = () if self.request.asked else learned_numbers(self.layout, self.table)
         beside = (*lists, *mentioned_beside(self.table), *numbers, *offered_in_vain(self.layout, self.table))
