@@ -33,9 +33,11 @@ from kosmos.errors import DataError, SampleError
 
 SUFFIXES = (".csv", ".tsv")
 DELIMITERS = ",;\t"
-"""Of CSV files: the one that the first line has most of."""
+"""Of CSV files: the one that the first line states or has most of."""
 TAB = "\t"
 _BOM = b"\xef\xbb\xbf"
+_STATED = re.compile(rb'"?sep=([,;\t])"?[\r\n]+', re.IGNORECASE)
+"""A line above the names by which Excel is told what stands between columns."""
 _NEVER_CLOSED = "a quote is opened and never closed"
 _LONE_RETURN = "a carriage return stands in the row, outside of quotes; lines end in \\n or \\r\\n"
 _QUOTED = r'"[^"]*(?:""[^"]*)*"'
@@ -89,11 +91,12 @@ def index_delimited(path: Path) -> DelimitedTable:
     forget(path)
     try:
         with open_rows(path) as stream:
-            names, delimiter = _header(stream, path)
-            record = ScanRecord(f"places of the rows of a table with {delimiter!r}", [path])
+            names, delimiter, first = _header(stream, path)
+            above = "" if first == 1 else f" from row {first} on"
+            record = ScanRecord(f"places of the rows of a table with {delimiter!r}{above}", [path])
             if (known := record.read()) is None:
                 found = _places_of_lines(path) if delimiter == TAB else _places_of_rows(stream, delimiter, path)
-                known = {"places": np.ascontiguousarray(found[:, 1:])}
+                known = {"places": np.ascontiguousarray(found[:, first:])}
                 record.write(known)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
@@ -123,15 +126,22 @@ def columns_of(path: Path) -> tuple[str, ...]:
         return _header(stream, path)[0]
 
 
-def _header(stream: BinaryIO, path: Path) -> tuple[tuple[str, ...], str]:
-    """The columns, and what stands between them. ``stream`` is left at the file's first character."""
+def _header(stream: BinaryIO, path: Path) -> tuple[tuple[str, ...], str, int]:
+    """The columns, what stands between them, and how many rows stand above the first of the table, theirs included.
+
+    ``stream`` is left at the file's first character.
+    """
     first = stream.readline(MAX_ROW_BYTES)
     refuse_wide(first, path)
     place = len(_BOM) if first.startswith(_BOM) else 0
-    delimiter = (
-        TAB if rows_suffix(path.name) == ".tsv" else max(DELIMITERS, key=lambda mark: first.count(mark.encode()))
-    )
-    stream.seek(place)
+    stated = _STATED.fullmatch(first[place:]) if rows_suffix(path.name) == ".csv" else None
+    if stated is not None:
+        delimiter = stated[1].decode()
+    elif rows_suffix(path.name) == ".tsv":
+        delimiter = TAB
+    else:
+        delimiter = max(DELIMITERS, key=lambda mark: first.count(mark.encode()))
+    stream.seek(place if stated is None else len(first))
     if delimiter == TAB:
         line = next((line for line in iter(lambda: stream.readline(MAX_ROW_BYTES), b"") if line.strip(BLANK)), b"")
     else:
@@ -151,7 +161,7 @@ def _header(stream: BinaryIO, path: Path) -> tuple[tuple[str, ...], str]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{path}: the first line has column {twice!r} twice")
-    return names, delimiter
+    return names, delimiter, 1 if stated is None else 2
 
 
 def _places_of_lines(path: Path) -> NDArray[np.int64]:

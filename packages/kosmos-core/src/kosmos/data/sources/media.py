@@ -20,6 +20,7 @@ import numpy as np
 from kosmos.data.document import FileSpan, Media, Segment, StoredMedia
 from kosmos.data.sources.arrays import ARRAY, NO_MORE, Taken, read_rate
 from kosmos.data.sources.columns import kind_of
+from kosmos.data.sources.misspelt import meant
 from kosmos.data.sources.pages import refuse_choice
 from kosmos.data.sources.times import clip_beside, read_clip
 from kosmos.data.sources.wish_names import stated_rate
@@ -48,6 +49,10 @@ _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 class NoSuchFileError(SampleError):
     """A row names a file that is not there."""
+
+
+class MisspeltFileError(NoSuchFileError):
+    """The same, and one is there whose name is written nearly so."""
 
 
 class NotAFileError(SampleError):
@@ -152,6 +157,8 @@ def _resolved(root: Path, name: str) -> Path:
     if not there:
         if os.path.lexists(path):
             raise NotAFileError(f"{root / name}: is no file, but a folder, a pipe or the like")
+        if hint := meant(real_root, name):
+            raise MisspeltFileError(f"{root / name}: no such file{hint}")
         raise NoSuchFileError(f"{root / name}: no such file")
     return path
 

@@ -25,6 +25,7 @@ from kosmos.data.sources.delimited import DelimitedTable
 from kosmos.data.sources.examine import HELD_OUT, Examiner, choose_rows
 from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.file_options import FileOptions
+from kosmos.data.sources.first_line import refuse_row_for_names
 from kosmos.data.sources.forms import ASKS
 from kosmos.data.sources.index_files import mentioned_beside
 from kosmos.data.sources.joined import Rooted
@@ -40,6 +41,7 @@ from kosmos.data.sources.right_answers import ANSWERS
 from kosmos.data.sources.roles import check_roles
 from kosmos.data.sources.scan_cache import ScanRecord
 from kosmos.data.sources.source import RowSource, Table
+from kosmos.data.sources.spaces import stray_spaces
 from kosmos.data.sources.split_lists import listed_in_vain, refuse_cut
 from kosmos.data.sources.split_words import folders_in_vain, splits_in_vain
 from kosmos.data.sources.splits import CHOSEN, GROUP, Split, hash_of_place, with_meaning
@@ -166,6 +168,7 @@ class Examined:
         )  # fmt: skip
         pieces = may_be_pieces(self.layout, self.table, [m for m in self.request.timed if m in self.facts.held])
         numbers = () if self.request.asked else learned_numbers(self.layout, self.table)
+        lists = (*lists, *stray_spaces(self.layout, self.table))
         beside = (*lists, *mentioned_beside(self.table), *numbers, *offered_in_vain(self.layout, self.table))
         found = (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *beside, *pieces)
         forget_all()
@@ -228,6 +231,7 @@ def finish(
     facts = _facts(table, layout, request, rows_vary=rows_vary)
     left_out = dict(sorted((Counter(facts.left_out) + request.left_out).items()))
     if not np.any(facts.usable):
+        refuse_row_for_names(table, request.path, folders.suffix_table(request.specs, request.modalities, ()))
         _refuse(request, left_out, facts.unnamed)
     if facts.readable == 0:
         listed_in = Path(request.path)

@@ -58,7 +58,7 @@ def _words(table: Table, rows: Iterable[int], name: str) -> list[str]:
     found: dict[str, None] = {}
     for index in rows:
         try:
-            value = row_with(table, index, name).get(name)
+            value: Any = row_with(table, index, name).get(name)
         except SampleError:  # the row is bad, or lacks the column
             continue
         if is_empty(value):
@@ -87,9 +87,9 @@ def folders_in_vain(table: Table) -> Iterator[str]:
     elif isinstance(own, JoinedTable):
         if any(split is not None for split in own.splits):
             return
-        names = dict(own.holds())
-        shared = _shared_folders(names)
-        levels = [[*parts[shared:-1], stem_of(parts[-1])] for parts in (name.split("/") for name in names)]
+        paths = [name for name, _ in own.holds()]
+        shared = _shared_folders(paths)
+        levels = [[*parts[shared:-1], stem_of(parts[-1])] for parts in (path.split("/") for path in paths)]
     else:
         return
     for names_of_level in zip(*(level[: min(map(len, levels))] for level in levels), strict=True):
