@@ -290,6 +290,20 @@ def test_one_segment_is_no_tuple_of_segments(segments):
         Document("d", segments)
 
 
+@pytest.mark.parametrize(
+    ("segment", "says"), [("a dog", r"'a dog'; write Text\('a dog'\)"), (3, "3; write Text, Mark or Media")]
+)
+def test_what_is_no_segment_is_none(segment, says):
+    with pytest.raises(ConfigError, match=f"the segments of a Document hold {says}"):
+        Document("d", (Text("a"), segment))
+
+
+def test_settings_of_a_run_are_not_set():
+    run = small_run()
+    with pytest.raises(ConfigError, match=r"^steps: settings of a run stay as they are; .* make_run\(run, \{"):
+        run.train.steps = 50
+
+
 @pytest.mark.parametrize("train", ["false", 1, None, [], torch.tensor(True), Text])
 @pytest.mark.parametrize("kind", [Text, Mark])
 def test_whether_a_text_is_learned_is_true_or_false(kind, train):

@@ -75,6 +75,12 @@ def test_a_run_trains_on_rows_and_goes_on_with_the_same_alone(tmp_path: Path):
     assert resume_run(result.output, {"train": {"steps": 3}}, sources=given(SUMS), registry=CORE).step == 3
 
 
+@pytest.mark.parametrize("array", [np.zeros((4, 4, 3), np.uint8), np.zeros(9, np.uint8)])
+def test_an_array_in_a_row_is_to_be_given_as_a_document(array):
+    with pytest.raises(DataError, match=r"image: .*, got a (list|number); write values of arrays .* as Documents of M"):
+        open_rows(IMAGES, [{"image": array, "text": "a"}])
+
+
 @pytest.mark.parametrize(
     ("rows", "says"),
     [

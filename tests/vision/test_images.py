@@ -209,7 +209,11 @@ def test_grey_palette_and_one_bit_pictures_become_rgb() -> None:
         (b"no picture at all", "not a picture"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a picture"),
         (np.zeros((0, 4, 3), np.uint8), "empty"),
-        (np.zeros((4, 4, 3), np.float32), "need uint8"),
+        (
+            np.zeros((4, 4, 3), np.float32),
+            r"need uint8 .*; such as \(array \* 255\)\.round\(\)\.astype\('uint8'\), of floats",
+        ),
+        (np.zeros((3, 8, 8), np.uint8), r"need uint8 .*; such as array\.transpose\(1, 2, 0\)$"),
         (np.full((4, 4, 3), 200), "picture is an array int64 .* need uint8"),
         (np.ones((4, 4), bool), "picture is an array bool .* need uint8"),
         (np.zeros((4, 4, 7), np.uint8), "need uint8"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
@@ -26,6 +27,23 @@ def test_a_list_or_a_generator_of_documents_is_a_source() -> None:
     assert (source.name, len(source), source.document(2).origin) == ("sums", 3, "sum 2")
     assert repr(source) == "Documents('sums', 3 documents)"
     assert len(Documents("none are left", [])) == 0
+
+
+def test_an_array_that_is_filled_anew_for_each_document_is_told() -> None:
+    def filled(several: list[np.ndarray[Any, Any]], answers: str = "abcd") -> tuple[str, ...]:
+        media = [Media("image", array) for array in several]
+        texts = [Text(answer, train=True) for answer in answers]
+        documents = [Document(str(n), parts) for n, parts in enumerate(zip(media, texts, strict=True))]
+        return Documents("photos", documents).remarks
+
+    one = np.zeros((2, 2, 3), np.uint8)
+    assert re.fullmatch(r"image: 4 media in its documents are one and the same array.*copy\(\)\)", *filled([one] * 4))
+    assert filled([one[:] for _ in range(4)])
+    assert not filled([one.copy() for _ in range(4)])
+    assert not filled([one] * 3 + [one.copy()])  # several questions about some of the pictures
+    assert not filled([one] * 4, "aaaa")
+    one.flags.writeable = False
+    assert not filled([one] * 4)
 
 
 def test_documents_are_split_by_their_origins() -> None:

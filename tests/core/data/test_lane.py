@@ -145,7 +145,7 @@ WRONG = [
     ((Text(None, train=True),), "a text of the document: expected a string, got NoneType"),
     ((Text(b"abc", train=True),), "a text of the document: expected a string, got bytes"),
     ((Mark("<zz>"), Text("x", train=True)), "mark '<zz>': "),
-    (("hello", Text("x", train=True)), "a segment of the document: expected Text, Mark or Media, got 'hello'"),
+    (("hello", Text("x", train=True)), "the segments of a Document hold 'hello'; write Text('hello')"),
     (None, "Given.document: expected a tuple of segments, got NoneType"),
     ((Text("x", train=True), Media("smell", b"")), "holds smell, which is not among the modalities"),
 ]

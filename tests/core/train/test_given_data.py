@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import torch
 from kosmos import (
     ConfigError,
     Document,
+    Documents,
     Interrupted,
     Reporter,
+    Source,
     Text,
     compose_run,
     load_run,
     make_run,
+    open_rows,
     resume_run,
     save_run,
     score,
@@ -27,6 +31,7 @@ from kosmos import (
 from kosmos.cli import main
 from kosmos.config import RunConfig
 from kosmos.errors import CheckpointError, DataError, QuarantineFull
+from kosmos.train.given_twice import given_twice
 from support.runs import assert_same_tensors, rows_of, small_run, ticks_registry
 from support.ticks import TicksSource
 
@@ -231,6 +236,42 @@ def test_a_result_tells_what_was_left_out_and_warned_of(tmp_path: Path) -> None:
     assert result.bad == len(rows_of(tmp_path / "run" / "quarantine.jsonl")) > 3
     late = make_run(config.model_dump(), {"output": str(tmp_path / "late"), "train": {"warmup_steps": 50}})
     assert any("warmup_steps" in line for line in train_model(late, sources=sources, registry=CORE).warnings)
+
+
+SUMS = [Sums(range(40)).document(n) for n in range(40)]
+OTHERS = [Sums(range(40, 50)).document(n) for n in range(10)]
+LINE = "held_out: {}, so that its scores tell nothing of what was not seen; Documents.split parts documents"
+
+
+def test_what_is_trained_on_and_held_out_as_well_is_warned_of(tmp_path: Path) -> None:
+    sums = Documents("sums", SUMS)
+    result = train_model(run_on(tmp_path / "run", train={"steps": 1}), sources=[sums], held_out=[sums])
+    assert LINE.format("sums is trained on too (sources: sums)") in result.warnings
+
+
+@pytest.mark.parametrize(
+    ("held_out", "what"),
+    [
+        (Sums(range(40)), ""),  # of code of one's own, whose documents may cost something
+        (Documents("same", SUMS), "same is"),
+        (Documents("some", SUMS[:5] + OTHERS[:5]), "some holds 5 of 10 documents that were looked at, which are"),
+        (Documents("made again", [Sums(range(40)).document(39), OTHERS[0]]), "made again holds 1 of 2 documents .*"),
+        (Documents("others", OTHERS), ""),
+        (Documents("called alike", [replace(one, origin=SUMS[n].origin) for n, one in enumerate(OTHERS)]), ""),
+    ],
+)
+def test_so_are_documents_of_another_source(held_out: Source, what: str) -> None:
+    said = [*given_twice([Documents("sums", SUMS)], [held_out])]
+    assert len(said) == bool(what)
+    assert not what or re.match(f"held_out: {what} trained on too", said[0])
+
+
+def test_so_are_rows_that_were_opened_twice() -> None:
+    rows = [{"question": f"{n} + 1", "answer": str(n + 1)} for n in range(40)]
+    every, part = (open_rows(make_run({}), rows, split=split, registry=CORE) for split in (None, "held_out"))
+    others = open_rows(make_run({}), [{"question": "a", "answer": "b"}] * 2, registry=CORE)
+    assert "rows is trained on too (sources: rows)" in next(given_twice([every], [part]))
+    assert not [*given_twice([every], [others])]
 
 
 def test_a_start_that_fails_leaves_its_folder_free(tmp_path: Path) -> None:

@@ -115,8 +115,10 @@ def test_a_run_that_is_resumed_for_fewer_steps_than_it_took_keeps_its_own(tmp_pa
     registry, run, said = ticks_registry(), tmp_path / "run", Said()
     train_model(small_run(run), registry=registry)
     before = (run / "run.yaml").read_bytes()
-    assert resume_run(run, {"train": {"steps": 2}}, registry=registry, reporter=said).step == 6
-    assert "step 6 of 2 was taken already: nothing is trained" in said.lines
+    result, line = resume_run(run, {"train": {"steps": 2}}, registry=registry, reporter=said), "step 6 of 2 was taken"
+    assert result.step == 6
+    assert f"warning: {line} already: nothing is trained" in said.lines
+    assert f"{line} already: nothing is trained" in result.warnings
     assert (run / "run.yaml").read_bytes() == before
 
 

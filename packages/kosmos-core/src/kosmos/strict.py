@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticKnownError
 
+from kosmos.errors import ConfigError
 from kosmos.own_objects import what_to_do
 
 T = TypeVar("T", bound=BaseModel)
@@ -22,6 +23,15 @@ _POWER = re.compile(r"[+-]?\d+(\.\d+)?e\+?\d{1,2}", re.ASCII | re.IGNORECASE)
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises ConfigError where a field is set: other objects may have been made by what it is."""
+        if name in type(self).model_fields:
+            raise ConfigError(
+                f"{name}: settings of a run stay as they are; make another run with it, as "
+                "make_run(run, {'train': {'steps': 50}}) does"
+            )
+        super().__setattr__(name, value)
 
     def __str__(self) -> str:
         """As a run file has it."""

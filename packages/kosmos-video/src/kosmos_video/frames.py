@@ -328,10 +328,18 @@ def _rate_of(media: Media) -> float:
     return float(media.rate_hz)
 
 
+def _turn(film: NDArray[Any]) -> str:
+    """What to do to an array as PyTorch has films."""
+    turned = ".transpose(0, 2, 3, 1)" if film.ndim == 4 and film.shape[1] == 3 != film.shape[-1] else ""
+    is_float = np.issubdtype(film.dtype, np.floating)
+    scaled = "(array * 255).round().astype('uint8')" if is_float else "array"
+    return f"; such as {scaled}{turned}{', of floats from 0 to 1' * is_float}" if turned or is_float else ""
+
+
 def _array_header(film: NDArray[Any], rate_hz: float, limits: Limits) -> Header:
     if film.dtype != np.uint8 or film.ndim != 4 or film.shape[-1] != 3 or 0 in film.shape:
         raise SampleError(
-            f"video array must be uint8 [T, H, W, 3], none of them 0; got {film.dtype} {list(film.shape)}"
+            f"video array must be uint8 [T, H, W, 3], none of them 0; got {film.dtype} {list(film.shape)}{_turn(film)}"
         )
     num_frames, height, width = film.shape[:3]
     check_pixels(width, height, limits)

@@ -134,10 +134,20 @@ def _plain_jpeg(file: IO[bytes], limits: Limits, wanted: tuple[int, int]) -> Ima
 def _checked_array(pixels: NDArray[Any], limits: Limits) -> NDArray[np.uint8]:
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and not 1 <= pixels.shape[2] <= 4):
         raise SampleError(
-            f"picture is an array {pixels.dtype} {list(pixels.shape)}; need uint8 [H, W] or [H, W, 1 to 4]"
+            f"picture is an array {pixels.dtype} {list(pixels.shape)}; "
+            f"need uint8 [H, W] or [H, W, 1 to 4]{_turn(pixels)}"
         )
     _check_pixels(pixels.shape[1], pixels.shape[0], limits)
     return pixels
+
+
+def _turn(pixels: NDArray[Any]) -> str:
+    """What to do to an array as PyTorch has pictures."""
+    is_first = pixels.ndim == 3 and 1 <= pixels.shape[0] <= 4 < pixels.shape[2]
+    turned = ".transpose(1, 2, 0)" if is_first else ""
+    is_float = np.issubdtype(pixels.dtype, np.floating)
+    scaled = "(array * 255).round().astype('uint8')" if is_float else "array"
+    return f"; such as {scaled}{turned}{', of floats from 0 to 1' * is_float}" if turned or is_float else ""
 
 
 def _check_pixels(width: int, height: int, limits: Limits) -> None:

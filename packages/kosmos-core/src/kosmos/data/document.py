@@ -165,10 +165,13 @@ class Document:
 
 
 def _check_segments(segments: Any, what: str) -> None:
-    """Raises NoSuchPart where they are one, or one of them says otherwise than by a bool whether it is learned."""
+    """Raises NoSuchPart where they are one, or one of them is none, or whether that is learned is no bool."""
     if isinstance(segments, Segment | str):  # a comma that is easily forgotten
         raise NoSuchPart(f"the {what} of a Document are one {type(segments).__name__}; write (segment,)")
     for segment in segments if isinstance(segments, tuple | list) else ():
+        if not isinstance(segment, Segment):
+            it = f"Text({segment!r:.40})" if isinstance(segment, str) else "Text, Mark or Media"
+            raise NoSuchPart(f"the {what} of a Document hold {segment!r:.60}; write {it}")
         train = getattr(segment, "train", False)
         if train is not True and train is not False:
             _check_train(segment)

@@ -11,6 +11,7 @@ import numpy as np
 
 from kosmos.data.document import Document
 from kosmos.data.fingerprint import digest_of
+from kosmos.data.one_array import one_array_for_all
 from kosmos.data.sources.splits import held_out_rows, row_hash
 from kosmos.errors import ConfigError
 
@@ -88,6 +89,11 @@ class Documents:
             )
         train = compress(self.documents, ~held_out)
         return Documents(self.name, train), Documents(self.name, compress(self.documents, held_out))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is hardly meant about them, a line each, which a run warns of when it begins."""
+        return tuple(one_array_for_all(self.documents))
 
     def fingerprint(self) -> str:
         """Of all origins, texts and weights in their order; what media hold does not count."""

@@ -36,6 +36,7 @@ from kosmos.model.omni import OmniModel
 from kosmos.names import listed
 from kosmos.patterns import first_file
 from kosmos.run_sources import Places, chats_among
+from kosmos.train.given_twice import given_twice
 from kosmos.train.held_out_elsewhere import held_out_elsewhere
 from kosmos.train.other_tokens import warnings_of as warnings_of_tokens
 
@@ -90,6 +91,8 @@ def doubts(
         yield from _never_scored(config) if scored is not None and not scored else ()
         yield from _scored_and_trained(config)
         yield from held_out_elsewhere(config, sources, scored or ())
+        if any(is_noted(entry.path) for entry in config.data.sources):
+            yield from given_twice(sources, scored or ())
         yield from _router(backbone)
         yield from _experts(config.backbone, backbone)
     made_for, tokens = getattr(backbone, "made_for", None), config.data.tokens_per_pack

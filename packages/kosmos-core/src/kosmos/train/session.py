@@ -207,7 +207,8 @@ class Session:
         where = loaded.folder if loaded else "no checkpoint was saved yet"
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")
         if self.trainer.step >= (steps := self.config.train.steps):
-            self.reporter.say(f"step {self.trainer.step} of {steps} was taken already: nothing is trained")
+            mark = "warning: " * (self.trainer.step > steps)
+            self.reporter.say(f"{mark}step {self.trainer.step} of {steps} was taken already: nothing is trained")
         if self.trainer.step <= steps:  # else nothing is kept of it
             self.changed = self.parallel.main_only(lambda: changed_settings(self.folder.goes_on_with({}), self.config))
         if self.changed:
@@ -237,8 +238,7 @@ class Session:
         return not lock_differs and self.folder.goes_on_with({}) == self.config
 
     def _train(self) -> RunResult:
-        steps = self.config.train.steps
-        step = self.trainer.step
+        steps, step = self.config.train.steps, self.trainer.step
         before = self.scorings.take_up(step) if self.resumed and step else self.scorings.first()
         self._stop_if_asked()
         opened, said, waste = self.opened, False, Waste(self.config.data, self.opened.workers, self.opened.device)
