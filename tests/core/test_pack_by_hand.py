@@ -41,6 +41,14 @@ def test_a_row_has_a_gradient_for_every_part(composition):
     }
 
 
+def test_a_row_is_told_in_a_line(composition):
+    batch = composition.pack([ticks(composition, 0)])
+    assert repr(batch).startswith(
+        f"PackedBatch({len(batch.token_ids)} tokens, 1 documents, {batch.num_targets} learned"
+    )
+    assert "MediaArrays(1 items, values [" in repr(batch) and len(repr(batch)) < 200
+
+
 @pytest.mark.parametrize("given", [[], Document("d", (Text("a"),)), ["a"], None, "a", iter(()), np.array([1, 2])])
 def test_what_are_no_documents_is_no_row(composition, given):
     with pytest.raises(ConfigError, match="documents: expected a list of Document, got "):

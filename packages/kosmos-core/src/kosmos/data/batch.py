@@ -49,7 +49,7 @@ class DocumentInfo(NamedTuple):
     """Whether it is the worse one of a pair, whose better one is the document before it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class MediaArrays:
     """A stream's part of a row: values [N, *cell], grids int64 [items, 3], slots int64 [M]."""
 
@@ -57,8 +57,11 @@ class MediaArrays:
     grids: Any
     slots: Any
 
+    def __repr__(self) -> str:
+        return f"MediaArrays({len(self.grids)} items, values {[*self.values.shape]}, {len(self.slots)} slots)"
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, repr=False)
 class PackedArrays:
     """A row as numpy arrays: int64 [T] each, and every configured stream, possibly of length 0."""
 
@@ -70,8 +73,11 @@ class PackedArrays:
     documents: tuple[DocumentInfo, ...]
     media: dict[str, MediaArrays]
 
+    def __repr__(self) -> str:
+        return _told(self)
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, repr=False)
 class PackedBatch:
     """A row as tensors."""
 
@@ -95,6 +101,9 @@ class PackedBatch:
     reference: Tensor | None = None
     """[n]: losses of the model as the run began with it, where its objective compares with them."""
 
+    def __repr__(self) -> str:
+        return _told(self, f", {self.num_targets} learned, on {self.token_ids.device}")
+
     @property
     def num_targets(self) -> int:
         """n."""
@@ -117,6 +126,12 @@ class PackedBatch:
         ids, labels, positions, trained = map(move, (self.token_ids, self.labels, self.position_ids, self.trained))
         weights = None if self.weights is None else move(self.weights)
         return PackedBatch(ids, labels, positions, self.documents, media, trained, self.host or self, weights)
+
+
+def _told(row: PackedArrays | PackedBatch, more: str = "") -> str:
+    """A row in a line: its numbers would fill a screen."""
+    tokens, documents = len(row.token_ids), len(row.documents)
+    return f"{type(row).__name__}({tokens} tokens, {documents} documents{more}, media: {row.media or 'none'})"
 
 
 def to_tensors(arrays: PackedArrays) -> PackedBatch:

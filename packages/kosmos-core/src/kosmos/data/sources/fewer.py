@@ -81,7 +81,7 @@ def some_of(source: Source, limit: int, seed: int) -> Source:
     return SomeDocuments(source.name, source, rows)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SomeDocuments:
     """Some documents of a source (a ``Source``)."""
 
@@ -89,6 +89,9 @@ class SomeDocuments:
     source: Source
     rows: NDArray[np.int64]
     """Their numbers in it: [documents]."""
+
+    def __repr__(self) -> str:
+        return f"SomeDocuments({self.name!r}, {len(self):,} documents)"
 
     def __len__(self) -> int:
         return len(self.rows)

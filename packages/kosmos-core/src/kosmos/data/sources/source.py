@@ -107,7 +107,7 @@ def columns_of(table: Table, index: int) -> Collection[str]:
     return columns
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RowSource:
     """The documents of some rows of a table (a ``Source``)."""
 
@@ -146,6 +146,9 @@ class RowSource:
     """Modalities whose processors read the rates that rows state of files."""
     by_place: bool = False
     """Whether a share of its rows is held out by their numbers in the table, which are others where files are added."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {len(self):,} documents)"
 
     def __len__(self) -> int:
         return len(self.rows)
