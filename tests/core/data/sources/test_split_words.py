@@ -53,6 +53,17 @@ def test_folders_that_are_called_nearly_as_splits_are_told(open_, tmp_path, one,
     assert not said or f"{one} and {other} are no names of splits" in said[0]
 
 
+def test_so_are_folders_of_pairs(open_, tmp_path):
+    for folder in ("train_a", "a_testset/deep", "x"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "1.png").write_bytes(b"picture")
+        (tmp_path / folder / "1.txt").write_text("A rose.")
+    assert not [*remarks_of(open_(tmp_path))]
+    (tmp_path / "x").rename(tmp_path / "testset")
+    [line] = remarks_of(open_(tmp_path))
+    assert "train_a and testset are no names" in line
+
+
 def test_so_are_data_files(open_, rows):
     rows({"text": "a"}, name="trainset.jsonl")
     rows({"text": "b"}, name="testset.jsonl")

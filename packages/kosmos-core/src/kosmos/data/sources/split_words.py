@@ -11,6 +11,7 @@ from kosmos.data.sources.columns import is_empty
 from kosmos.data.sources.file_names import stem_of
 from kosmos.data.sources.joined import ClassFolderTable, JoinedTable, Rooted
 from kosmos.data.sources.layout import Layout
+from kosmos.data.sources.pairs import PairTable
 from kosmos.data.sources.source import Table, columns_of, row_with
 from kosmos.data.sources.splits import Split, split_of
 from kosmos.data.spread import spread
@@ -79,11 +80,13 @@ def _is_word(value: Any) -> bool:
 def folders_in_vain(table: Table) -> Iterator[str]:
     """Of files in folders, or of data files, that are called nearly as splits are: ``trainset`` and ``testset``."""
     own = table.table if isinstance(table, Rooted) else table
-    if isinstance(own, ClassFolderTable):
+    if isinstance(own, ClassFolderTable | PairTable):
         if any(split is not None for split in own.splits.kinds):
             return
-        files: list[str] = [own.files[row] for row in spread(len(own), MOST_FILES).tolist()]
-        levels = [file.split("/")[:-2] for file in files]
+        files, above = (
+            (own.texts, -1) if isinstance(own, PairTable) else (own.files, -2)
+        )  # of classes the names are texts
+        levels = [files[row].split("/")[:above] for row in spread(len(own), MOST_FILES).tolist()]
     elif isinstance(own, JoinedTable):
         if any(split is not None for split in own.splits):
             return
