@@ -64,7 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lock": FOUND | {"files", "kept_defaults"},
     "builtin": {"components", "hookspecs"},
     "own_objects": set(),
-    "strict": {"own_objects"},
+    "strict": {"errors", "own_objects"},
     "config_checkpoint": {"strict"},
     "config_held_out": {"strict"},
     "config_length": {"strict"},
