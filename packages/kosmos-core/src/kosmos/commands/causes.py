@@ -17,6 +17,8 @@ MAX_CAUSES = 20
 """Causes that are told apart."""
 NOT_THERE = ("no such file", "or the folder that holds them as root")
 """Words of causes that ``--root`` may mend."""
+MISSPELT = ("no such file; there is ", "no such file; write / ")
+"""Words of those where a file in the same folder was meant."""
 _OF_ITS_OWN = re.compile(r"[^\s:,;()'\"]*[\d/.][^\s:,;()'\"]*")
 """Words of a cause that other documents have otherwise, such as a file's name, a place or a size."""
 _ANSWERS = re.compile(r"\S.{0,99} is none of its \d+ answers: .*")
@@ -49,5 +51,6 @@ def incident_lines(incidents: Sequence[Incident], what: str, all_of_them: str = 
 
 def root_advice(incidents: Sequence[Incident], root: str | None) -> str:
     """What to do, behind a message, where media are not there and no folder of theirs was named."""
-    absent = any(words in incident.cause for incident in incidents for words in NOT_THERE)
+    causes = [i.cause for i in incidents if not any(words in i.cause for words in MISSPELT)]
+    absent = any(words in cause for cause in causes for words in NOT_THERE)
     return "; if their media are in another folder, name it with --root" if absent and not root else ""
