@@ -75,7 +75,7 @@ def as_the_trainer(parts: Any, sources: list[Any]) -> Callable[[], None]:
 
 def scoring(mixture: str, sources: list[str], rounds: int) -> None:
     settings = run_settings(mixture, "bf16", tokens_per_pack=2048, workers=0)
-    data = {"sources": sources} if sources else {}
+    data = {"held_out": 0.5, **({"sources": sources} if sources else {})}
     parts, plain = composed(settings, data=data), composed(settings, data=data, train={"compile": False})
     held_out, tokens = open_held_out(parts.config, parts.registry), 0
 
@@ -98,7 +98,7 @@ def scoring(mixture: str, sources: list[str], rounds: int) -> None:
     taken = by_turns(sides, rounds)
     own = taken["kosmos"]
     told = ", ".join(f"{name} {seconds / own:.2f}x" for name, seconds in taken.items() if name != "kosmos")
-    name = "a long text" if sources else mixture
+    name = "long texts" if sources else mixture
     print(f"{name}: {tokens:,} tokens at {tokens / own:,.0f} a second; of its seconds take {told}", flush=True)
 
 
