@@ -16,6 +16,7 @@ from kosmos.commands.arguments import check_free_folder
 from kosmos.compose import compose
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.output import RunFolder
+from support.full_disk import room_for
 from support.runs import small_run, ticks_registry
 
 
@@ -60,6 +61,20 @@ def test_a_step_chooses_a_checkpoint_and_damaged_ones_are_passed_over(run: RunFo
         assert load_file(tmp_path / name)["w"].unique().item() == step
     warned = "warning: passed over a damaged checkpoint: step-00000003: state.json does not match its hash\n"
     assert capsys.readouterr().err == warned
+
+
+def test_exports_of_one_checkpoint_are_the_same_bytes(run: RunFolder, tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.safetensors" for number in range(5)]
+    assert not any(main(["export", str(run.path), str(file)]) for file in files)
+    assert len({file.read_bytes() for file in files}) == 1
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(run: RunFolder, tmp_path: Path, capsys) -> None:
+    with room_for(100):
+        assert main(["export", str(run.path), str(tmp_path / "model")]) == 4
+    line = "cannot write (File too large); nothing is left there; name another file\n"
+    assert capsys.readouterr().err == f"error[training]: {tmp_path}/model: {line}"
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
 def test_the_file_fills_the_model_that_was_saved(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from kosmos import Document, Segments, Text, chat_prompt, load_run, make_run
+from kosmos import Document, Segments, Text, chat_prompt, compose_run, load_run, make_run, save_run
 from kosmos.cli import main
 from kosmos.data.bytes_tokenizer import ByteTokenizer
 from kosmos.data.hf_tokenizer import of_bytes
@@ -21,6 +21,7 @@ from kosmos.errors import ConfigError
 from kosmos.model.decoder import Decoder
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.train.run import train_model
+from support.full_disk import room_for
 
 SHAPE = {"width": 32, "layers": 2, "heads": 4, "ffn_width": 48}
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
@@ -129,6 +130,16 @@ def test_a_folder_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["export", str(tmp_path), f"{tmp_path}/x", "--for", "gguf"]) == 2
     assert "gguf" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    composition = compose_run(make_run({"modalities": [], "backbone": SHAPE}))
+    save_run(composition, tmp_path / "run", step=1)
+    with room_for(20_000):  # the tokenizer has room
+        assert main(["export", str(tmp_path / "run"), str(tmp_path / "model"), "--for", "transformers"]) == 4
+    line = "cannot write (File too large); nothing is left there; name another folder"
+    assert capsys.readouterr().err.splitlines()[-1] == f"error[training]: {tmp_path}/model: {line}"
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
 def test_bf16_weights_stay_bf16_and_another_folder_under_way_is_left_alone(tmp_path: Path) -> None:

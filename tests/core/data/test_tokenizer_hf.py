@@ -292,7 +292,7 @@ def test_what_transformers_makes_no_tokenizer_of_is_said_to_its_end(tmp_path):
 
 def test_a_tokenizer_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"file: cannot be written \(File exists\)"):
+    with pytest.raises(ConfigError, match=r"file: cannot write \(File exists\); name another"):
         train_tokenizer(TEXTS, vocab_size=290, folder=tmp_path / "file")
 
 

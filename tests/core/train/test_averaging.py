@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from kosmos.cli import main
 from kosmos.errors import CheckpointError, ConfigError
 from kosmos.train.averaging import average_run
 from kosmos.train.saved import open_checkpoint
+from support.full_disk import room_for
 from support.runs import small_run, ticks_registry
 
 
@@ -106,16 +106,8 @@ def test_the_command_says_what_it_averaged_and_writes_over_nothing(run: Path, tm
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(run: Path, tmp_path: Path, capsys) -> None:
-    """The limit on a file's size is an error of the disk to who writes."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handled = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
-    try:
+    with room_for(20_000):
         status = main(["checkpoint", "average", str(run), str(tmp_path / "mean")])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handled)
     said = capsys.readouterr().err
     assert (
         status == 4 and said.startswith(f"error[training]: {tmp_path / 'mean'}: cannot copy") and said.count("\n") == 1

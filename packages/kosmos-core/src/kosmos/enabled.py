@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, unwritable
 from kosmos.files import replace_text
 
 VARIABLE = "KOSMOS_PLUGINS"
@@ -101,4 +101,4 @@ def write_disabled(file: Path, disabled: Mapping[str, Collection[str]]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_text(file, text + "\n")
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be written ({error.strerror})") from error
+        raise unwritable(file, error, f"set {VARIABLE} instead", "cannot be written") from error

@@ -6,7 +6,9 @@ A line says what is wrong, where, what was expected and found, and what to do. O
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 from itertools import takewhile
 from types import FrameType
@@ -108,8 +110,34 @@ class TrainingError(KosmosError):
     exit_status = 4
 
 
+class NoRoom(TrainingError):
+    """The disk is full, or fails: nothing that was asked for is wrong."""
+
+
 class NoToken(TrainingError):
     """No token has a probability: the weights are of no use."""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
+_OF_THE_DISK = (*FULL, errno.EIO)
+
+
+def unwritable(place: object, failed: BaseException, advice: str, what: str = "cannot write") -> KosmosError:
+    """The error for a file or folder that cannot be written.
+
+    Args:
+        failed: an OSError, or what a library makes of one, which has its number in its text (``(os error 28)``).
+        advice: what to do, such as ``name another file``.
+
+    Returns:
+        NoRoom where the disk is full or fails, ConfigError where nothing can be written there at all.
+    """
+    number = failed.errno if isinstance(failed, OSError) else None
+    if number is None and (stated := re.search(r"\(os error (\d+)\)", str(failed))):
+        number = int(stated[1])
+    kind = NoRoom if number in _OF_THE_DISK else ConfigError
+    return kind(f"{place}: {what} ({failed if number is None else os.strerror(number)}); {advice}")
 
 
 LONGEST_CAUSE = 2000

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
 import typer
 
 from kosmos.commands.unfinished import Progress, Reached, hash_of
-from kosmos.errors import ConfigError, Interrupted
+from kosmos.errors import Interrupted, unwritable
 
 if TYPE_CHECKING:
     from kosmos.evaluate.answer import Generated
@@ -113,6 +113,7 @@ class AnswerLines:
 
         Raises:
             ConfigError: the file cannot be written, or somebody has made it meanwhile.
+            TrainingError: the disk is full.
         """
         text = "".join(as_line(row, self._shown if self.file is None else None) + "\n" for row in rows)
         done, data = self._reached, text.encode("utf-8", "backslashreplace")
@@ -141,7 +142,7 @@ class AnswerLines:
         except OSError as error:
             kept = f"its first {self.count:,} answers are there; --resume goes on, once there is room"
             advice = kept if self.count else "name another file"
-            raise ConfigError(f"--answers {file}: cannot write ({error.strerror}); {advice}") from error
+            raise unwritable(f"--answers {file}", error, advice) from error
 
     def _begun(self, progress: Progress, file: Path) -> BinaryIO:
         """The file first: what stands beside that of another call, or of somebody else, is not touched."""
@@ -166,7 +167,7 @@ class AnswerLines:
                 os.truncate(self.file, self._reached.bytes)
             self._progress.finish()
         except OSError as error:
-            raise ConfigError(f"--answers {self.file}: cannot be finished ({error.strerror})") from error
+            raise unwritable(f"--answers {self.file}", error, "its answers are there") from error
 
 
 def as_line(row: Mapping[str, Any], stream: TextIO | None = None) -> str:

@@ -15,7 +15,7 @@ import typer
 from kosmos.commands.elsewhere import called_elsewhere
 from kosmos.config import RunConfig
 from kosmos.config_length import LENGTHS
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, unwritable
 from kosmos.mistakes import OPTIONS, field_meant
 from kosmos.names import by_name, did_you_mean, listed
 from kosmos.run_file import YAML_SUFFIXES, names_all
@@ -260,7 +260,7 @@ def check_writable(argument: str, file: str) -> None:
             pass
         os.unlink(file)
     except OSError as error:
-        raise ConfigError(f"{argument} {file}: cannot write ({error.strerror}); name another file") from error
+        raise unwritable(f"{argument} {file}", error, "name another file") from error
 
 
 def aside() -> AbstractContextManager[object]:

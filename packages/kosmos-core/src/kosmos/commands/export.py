@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kosmos.commands.arguments import Step, as_step, aside, check_free, check_free_folder, refuse_ranks
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, unwritable
 from kosmos.names import listed
 from kosmos.visible import say
 
@@ -104,11 +105,24 @@ def _write(tensors: Mapping[str, Tensor], file: Path, about: Mapping[str, str]) 
         partial.touch()
         mode = partial.stat().st_mode  # as the umask has it; save_file lets nobody but the owner read its file
         save_file(dict(tensors), partial, dict(about))
+        _sort_header(partial)
         partial.chmod(mode)
         sync(partial)
         partial.rename(file)
     except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{file}: cannot write ({error}); name another file") from error
+        raise unwritable(file, error, "nothing is left there; name another file") from error
     finally:
         with suppress(OSError):  # where nothing could be written nothing is left, and the reason above counts
             partial.unlink(missing_ok=True)
+
+
+def _sort_header(file: Path) -> None:
+    """Its library writes what a file says of itself in another order each time: one model is one sequence of bytes."""
+    with file.open("r+b") as written:
+        size = int.from_bytes(written.read(8), "little")
+        header = json.loads(written.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        assert len(text) <= size
+        written.seek(8)
+        written.write(text.ljust(size))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from tokenizers.processors import Sequence, TemplateProcessing
 from transformers import AutoTokenizer, GenerationConfig
@@ -22,10 +23,11 @@ from kosmos.data.chat_template import save_tokenizer
 from kosmos.data.foreign import first_line
 from kosmos.data.hf_tokenizer import of_bytes
 from kosmos.data.marks import BOS, EOS, PAD
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, unwritable
 from kosmos.model.weights import round_weights
 from kosmos.train.saved import SavedRun
 
+_ADVICE = "nothing is left there; name another folder"
 _SAMPLES = ("The cat sat", "two  spaces ", "in 2024: 3.14 + 12345", "lines\n\n end\r\n\tso", "Zoë’s naïve café")
 """Texts that tokenizers of models take apart in different ways."""
 
@@ -40,7 +42,8 @@ def write_language_model(run: SavedRun, folder: Path) -> Any:
         The model of transformers.
 
     Raises:
-        ConfigError: its backbone is none that transformers has, or the folder cannot be written.
+        ConfigError: its backbone is none that transformers has, or no folder can be written there.
+        TrainingError: the disk is full.
     """
     composition = run.composition
     planner, tokenizer = composition.planner, composition.tokenizer
@@ -115,15 +118,15 @@ def _aside(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".partial-{folder.name}-", dir=folder.parent))
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise unwritable(folder, error, _ADVICE) from error
     try:
         yield partial
         for file in filter(Path.is_file, partial.iterdir()):
             sync(file)
         partial.chmod(0o777 & ~_umask())
         partial.rename(folder)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
+    except (OSError, SafetensorError) as error:
+        raise unwritable(folder, error, _ADVICE) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -132,7 +135,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def _unwritable(folder: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{folder}: cannot write ({error}); name another folder")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.arguments import aside, refuse_empty, refuse_taken, split_extra
-from kosmos.errors import ConfigError, KosmosError, PluginError
+from kosmos.errors import ConfigError, KosmosError, PluginError, unwritable
 from kosmos.visible import say
 
 if TYPE_CHECKING:
@@ -305,5 +305,5 @@ def _write_new(files: Mapping[Path, str]) -> None:
             with file.open("x", encoding="utf-8") as new:
                 new.write(text)
         except OSError as error:
-            raise ConfigError(f"{file}: cannot write ({error.strerror}); name another --output") from error
+            raise unwritable(file, error, "name another --output") from error
         say(f"{file}: written", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kosmos.commands.answers import AnswerLines, answer_row, choice_row
 from kosmos.commands.choices import share
 from kosmos.commands.unfinished import check_answers
-from kosmos.errors import ConfigError, DataError, KosmosError, PluginError, SampleError
+from kosmos.errors import ConfigError, DataError, KosmosError, NoRoom, PluginError, SampleError
 from kosmos.visible import in_a_line
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def write_answers(
             if wanted.documents:
                 result |= _score_each(run, sources, wanted, lines, parallel, warn, failed)
             parallel.main_only(lines.finish)
-        except (ConfigError, DataError) as error:
+        except (ConfigError, DataError, NoRoom) as error:
             return error
     return failure([*failed])
 

@@ -20,7 +20,7 @@ from kosmos.commands.arguments import (
     short_options,
     split_extra,
 )
-from kosmos.errors import ConfigError, Interrupted
+from kosmos.errors import Interrupted, unwritable
 from kosmos.run_file import parse_overrides, read_run_file
 from kosmos.selection import plugins_option
 from kosmos.visible import say, visible
@@ -115,7 +115,7 @@ def _say(line: str) -> None:
 
 
 def _write(file: Path, text: str, instead: str) -> None:
-    """Raises ConfigError, which says the command that needs no file, where it cannot be written."""
+    """Raises what ``unwritable`` gives, which says the command that needs no file, where it cannot be written."""
     is_new = False
     try:
         with file.open("x", encoding="utf-8") as new:
@@ -124,7 +124,7 @@ def _write(file: Path, text: str, instead: str) -> None:
     except OSError as error:
         if is_new:
             file.unlink(missing_ok=True)  # it may hold half of it
-        raise ConfigError(f"--write {file}: cannot write ({error.strerror}); train with: {instead}") from error
+        raise unwritable(f"--write {file}", error, f"train with: {instead}") from error
 
 
 def _commands(search: Search, context: typer.Context, write: str | None) -> list[str]:

@@ -20,7 +20,7 @@ from kosmos.data.bytes_tokenizer import BYTES, FILE, ByteTokenizer, all_marks, u
 from kosmos.data.foreign import first_line, panicked
 from kosmos.data.marks import BOS, CORE_MARKS, EOS, PAD
 from kosmos.data.sources.reach import unreachable_hub
-from kosmos.errors import ConfigError, SampleError
+from kosmos.errors import ConfigError, SampleError, unwritable
 from kosmos.names import did_you_mean
 
 _NATIVE = {BOS: "bos_token", EOS: "eos_token", PAD: "pad_token"}
@@ -325,5 +325,5 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int, folder: Path) -> int:
     try:
         made.save(folder)
     except OSError as error:
-        raise ConfigError(f"tokenizer {folder}: cannot be written ({error.strerror})") from error
+        raise unwritable(f"tokenizer {folder}", error, "name another folder") from error
     return made.vocab_size

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kosmos.components import API_VERSION
 from kosmos.discovery import reserved
-from kosmos.errors import ConfigError, PluginError
+from kosmos.errors import ConfigError, PluginError, unwritable
 from kosmos.plugins import Registry
 
 TEMPLATE = Path(__file__).parent / "plugin"
@@ -88,3 +88,5 @@ def _render(folder: Path, answers: dict[str, str], *, ask: bool) -> None:
         raise KeyboardInterrupt from error
     except CopierError as error:
         raise ConfigError(f"{folder}: the template cannot be rendered: {error}") from error
+    except OSError as error:
+        raise unwritable(folder, error, "nothing is left there; name another --output") from error

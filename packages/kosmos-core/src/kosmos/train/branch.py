@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kosmos.checkpoint.folder import TENSORS, Loaded, begin, commit, load_step, manifest_of, sync
 from kosmos.config import RunConfig
-from kosmos.errors import ConfigError, TrainingError
+from kosmos.errors import ConfigError, TrainingError, unwritable
 from kosmos.lock import LOCK_FILE
 from kosmos.run_file import make_run
 from kosmos.train.changes import changes_of, told
@@ -71,7 +71,7 @@ def run_folder(config: RunConfig, output: Path, fails: str = "cannot write") -> 
     except FileExistsError:
         raise ConfigError(f"{output}: is there already; name a folder that is not") from None
     except OSError as error:
-        raise ConfigError(f"{output}: cannot make the folder ({error.strerror}); name another") from error
+        raise unwritable(output, error, "name another", "cannot make the folder") from error
     new = RunFolder(output)
     try:
         yield new

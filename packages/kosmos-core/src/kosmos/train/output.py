@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ import yaml
 from kosmos.checkpoint.folder import CHECKPOINTS, PARTIAL, run_and_step
 from kosmos.config import RunConfig
 from kosmos.config_scored import with_spread
-from kosmos.errors import ConfigError, PluginError, TrainingError
+from kosmos.errors import FULL, ConfigError, PluginError, TrainingError, unwritable
 from kosmos.files import open_own, replace_text
 from kosmos.lock import LOCK_FILE
 from kosmos.names import listed
@@ -25,8 +24,6 @@ from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.holding import BEGINS, IN_USE, Lock
 from kosmos.train.json_lines import as_json, lines_of, missing_rows, step_row, written_lines
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors that may pass by themselves: no space, a quota, a limit on the size of files."""
 WORD = ".seen-"
 """How the name of a file begins by which ranks find out whether they see one folder."""
 MODEL_FILE = "model.yaml"
@@ -382,11 +379,11 @@ def _is_taken(place: Path) -> bool:
 
 @contextmanager
 def _making(path: Path) -> Iterator[None]:
-    """Around what makes the output folder. Raises ConfigError where that cannot be, as with a name that is too long."""
+    """Around what makes the output folder. Raises what ``unwritable`` gives, as for too long a name."""
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"{path}: cannot make the output folder ({error.strerror}); name another --output") from error
+        raise unwritable(path, error, "name another --output", "cannot make the output folder") from error
 
 
 def _free_name(config: RunConfig) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kosmos.errors import ConfigError
+from kosmos.errors import unwritable
 from kosmos.interrupts import keep_in_mind
 from kosmos.runtime.launch import run_kosmos
 from kosmos.runtime.processes import any_runs, children
@@ -47,7 +47,7 @@ class Trials:
             self.folder = Path(tempfile.mkdtemp(prefix="kosmos-tune-"))
         except OSError as error:
             self._put_back()
-            raise ConfigError(f"{tempfile.gettempdir()}: cannot write ({error.strerror}); set TMPDIR") from error
+            raise unwritable(tempfile.gettempdir(), error, "set TMPDIR") from error
         return self
 
     def __exit__(
