@@ -129,4 +129,4 @@ def test_a_run_keeps_its_turns(trained: Path) -> None:
 def test_marks_that_the_model_has_never_seen_are_doubted(tmp_path: Path, model: Path, chats: Path) -> None:
     said = train(tmp_path / "run", model, chats, "train.steps=1")
     assert f"warning: {chats}: holds chats, and their turns stand between marks that backbone.model {model}" in said
-    assert "set tokenizer.turns=chatml" in said
+    assert "set tokenizer.turns=chatml, as its tokenizer's special tokens suggest" in said

@@ -141,7 +141,7 @@ def test_lanes_come_to_a_rare_source_one_after_another():
 
 
 WRONG = [
-    ((Text("a\ud800", train=True),), "encode raised UnicodeEncodeError"),
+    ((Text("a\ud800", train=True),), "text is not valid Unicode (a lone surrogate, U+D800, is its character 2)"),
     ((Text(None, train=True),), "a text of the document: expected a string, got NoneType"),
     ((Text(b"abc", train=True),), "a text of the document: expected a string, got bytes"),
     ((Mark("<zz>"), Text("x", train=True)), "mark '<zz>': "),

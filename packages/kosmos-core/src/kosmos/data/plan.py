@@ -228,8 +228,11 @@ class _Draft:
     def text(self, text: str, *, train: bool) -> None:
         if not isinstance(text, str):  # sources and processors of plugins are not checked by a type checker
             raise SampleError(f"a text of the document: expected a string, got {type(text).__name__}")
-        with calling(self.planner.tokenizer, "encode"):  # lone surrogates are in no encoding
-            ids = self.planner.tokenizer.encode(text)
+        try:
+            with calling(self.planner.tokenizer, "encode"):
+                ids = self.planner.tokenizer.encode(text)
+        except SampleError as error:
+            raise _no_unicode(text) or error from error
         self.tokens(ids, train=train)
 
     def add(self, segment: Segment) -> None:
@@ -318,3 +321,13 @@ class _Draft:
             answer_start=self.answer_start,
             weight=float(document.weight),
         )
+
+
+def _no_unicode(text: str) -> SampleError | None:
+    """What to say of a text that is in no encoding, as JSON with half of an escaped pair gives one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"a lone surrogate, U+{ord(text[error.start]):04X}, is its character {error.start + 1:,}"
+        return SampleError(f"text is not valid Unicode ({half}); write both halves of the pair, or leave it out")
+    return None

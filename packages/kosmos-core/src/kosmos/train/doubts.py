@@ -354,10 +354,11 @@ def _turns(config: RunConfig, tokenizer: Tokenizer | None) -> Iterator[str]:
         return
     known = fitting(tokenizer)
     ours = [template(None, tokenizer, tools=tools) for tools in (True, False)]
-    has_another = getattr(tokenizer, "chat_template", "") not in ("", *ours)
+    has_template = getattr(tokenizer, "chat_template", "") != ""
+    has_another = has_template and getattr(tokenizer, "chat_template", "") not in ours
     if (known or has_another) and (chats := chats_among(config.data.sources)) is not None:
         yield (
             f"{chats}: holds chats, and their turns stand between marks that backbone.model {model} has never seen; if "
             f"it has learned to answer, {f'set tokenizer.turns={known}' if known else 'write out tokenizer.turns'}, as "
-            "its tokenizer's chat template spells them"
+            f"its tokenizer's {'chat template spells them' if has_template else 'special tokens suggest'}"
         )
