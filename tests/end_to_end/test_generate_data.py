@@ -86,7 +86,7 @@ def test_answers_are_those_of_one_call_each_and_what_cannot_be_read_is_named(
     found = rows_of(Path("answers.jsonl"))
     for line, seed in zip(found, seeds, strict=True):
         assert 0 <= line.pop("tokens") <= 6 and line.pop("ended") in ("end", "max_new_tokens")
-        assert line.pop("seed", None) == (seed if how else None)
+        assert line.pop("seed", None) == (seed if how else None) and line.pop("prompt_tokens") > 4
     assert ["\n".join(line.pop("answer").splitlines()) for line in found] == answers
     chat = "<|user|><image>What is this?<|end|><|assistant|>"
     caption = {"prompt": "<image>", "media": ["photos/b.png"], "expected": "a cat"}
@@ -105,7 +105,8 @@ def test_one_prompt_as_json_has_the_keys_of_a_line(call: Call, trained: Path) ->
     prompt = {"prompt": "<image>What is this?", "media": ["photos/a.png"]}
     text = "\n".join(call("generate", trained, *asked[:-1], *FEW)[1])
     assert status == 0 and "\n".join(found["answer"].splitlines()) == text
-    assert found == {**prompt, "answer": found["answer"], "tokens": 6, "ended": "max_new_tokens"}
+    written = {name: found[name] for name in ("answer", "prompt_tokens")}
+    assert found == {**prompt, **written, "tokens": 6, "ended": "max_new_tokens"}
     sampled = json.loads(call("generate", trained, *asked, *FEW, "--temperature", 1, "--seed", 4)[1][0])
     rows = write({"image": "photos/a.png", "prompt": "What is this?"})
     of_data = json.loads(
@@ -123,7 +124,7 @@ def test_a_folder_of_pictures_is_asked_one_thing(call: Call, trained: Path, tmp_
     alone = call("generate", trained, "--image", "photos/a.png", *asked)[1]
     found = json.loads(lines[0])
     assert found.pop("answer").splitlines() == alone
-    assert found.pop("tokens") == 6 and found.pop("ended") == "max_new_tokens"
+    assert found.pop("tokens") == 6 and found.pop("ended") == "max_new_tokens" and found.pop("prompt_tokens") > 9
     prompt = "<|user|><image>What is this?<|end|><|assistant|>"
     assert found == {"source": "photos", "document": "photos/a.png", "prompt": prompt, "media": ["a.png"]}
     assert str(tmp_path) not in lines[0]

@@ -180,7 +180,7 @@ def test_answers_are_of_what_is_generated_or_chosen(run: Path, capsys) -> None:
     assert asked(run, capsys, rows, *both)[0] == 0
     chosen, generated = rows_of(answers)
     assert list(chosen)[:5] == ["source", "document", "prompt", "media", "expected"]
-    assert set(generated) <= {*list(chosen)[:6], "tokens", "ended"}
+    assert set(generated) <= {*list(chosen)[:6], "prompt_tokens", "tokens", "ended"}
 
 
 def likelihoods(run: Path, answers: list[str], *, chat: bool) -> tuple[list[float], Any]:

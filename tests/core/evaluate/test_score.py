@@ -13,8 +13,8 @@ from kosmos.compose import compose
 from kosmos.data.asked import prompt_of
 from kosmos.data.batch import DocumentInfo
 from kosmos.data.document import Source
+from kosmos.evaluate.asking import generate_text
 from kosmos.evaluate.score import _by_document
-from kosmos.generate import generate_text
 from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
 from kosmos.train.run import train_model
 from kosmos.train.saved import load_run

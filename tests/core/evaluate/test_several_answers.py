@@ -156,7 +156,7 @@ def test_what_is_expected_is_one_of_the_all_right(expected, references, right):
 def test_a_line_of_answers_has_them_where_there_are_several():
     answer = Generated("a.jsonl:1", "b", "c", references=("b", "d"))
     row = answer_row(answer, "a")
-    assert list(row)[-6:] == ["media", "expected", "references", "answer", "tokens", "ended"]
+    assert list(row)[-6:] == ["expected", "references", "answer", "prompt_tokens", "tokens", "ended"]
     assert _generated(json.loads(json.dumps(row))) == Generated("a.jsonl:1", "b", "c", references=("b", "d"))
     assert "references" not in answer_row(Generated("a.jsonl:1", "b", "c"), "a")
 

@@ -66,10 +66,9 @@ _PUBLIC = {
     **dict.fromkeys("Reporter ConsoleReporter RunStart".split(), "kosmos.train.progress"),
     **dict.fromkeys("SavedRun load_run".split(), "kosmos.train.saved"),
     "save_run": "kosmos.train.saving",
-    "generate_text": "kosmos.generate",
     **dict.fromkeys("Score Scores score".split(), "kosmos.evaluate.score"),
     "Generated": "kosmos.evaluate.answer",
-    **dict.fromkeys("generate_answers generate_texts".split(), "kosmos.evaluate.asking"),
+    **dict.fromkeys("generate_answers generate_text generate_texts".split(), "kosmos.evaluate.asking"),
     "score_answers": "kosmos.evaluate.answer_scores",
     **dict.fromkeys("ChoiceScore Chosen score_choices".split(), "kosmos.evaluate.choices"),
     "deprecated": "kosmos.deprecation",
@@ -167,6 +166,7 @@ if TYPE_CHECKING:
     from kosmos.evaluate.answer import Generated as Generated
     from kosmos.evaluate.answer_scores import score_answers as score_answers
     from kosmos.evaluate.asking import generate_answers as generate_answers
+    from kosmos.evaluate.asking import generate_text as generate_text
     from kosmos.evaluate.asking import generate_texts as generate_texts
     from kosmos.evaluate.choices import ChoiceScore as ChoiceScore
     from kosmos.evaluate.choices import Chosen as Chosen
@@ -174,7 +174,6 @@ if TYPE_CHECKING:
     from kosmos.evaluate.score import Score as Score
     from kosmos.evaluate.score import Scores as Scores
     from kosmos.evaluate.score import score as score
-    from kosmos.generate import generate_text as generate_text
     from kosmos.hookspecs import hookimpl as hookimpl
     from kosmos.lock import LockedPlugin as LockedPlugin
     from kosmos.lock import PluginLock as PluginLock

@@ -10,25 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kosmos.compose import Composition, check_composition
+from kosmos.compose import Composition
 from kosmos.data.asked import prompt_of
 from kosmos.data.batch import PackedBatch, ReadyDocument, assemble, ready_document, to_tensors
 from kosmos.data.document import Document
-from kosmos.data.text_stream import StoppedText, before_stop
+from kosmos.data.document_plan import DocumentPlan
 from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError, NoToken, SampleError
-from kosmos.given import MAX_SEED, is_number, whole
+from kosmos.given import is_number, whole
 from kosmos.model.choosing import GREEDY_BELOW, NO_TOKEN, choose
 from kosmos.model.continuing import continuing
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
 from kosmos.model.prepacked import Prepacked
 from kosmos.model.segments import Segments
-from kosmos.runtime.devices import apart_from_autocast, autocast, check_dtype, device_of
+from kosmos.runtime.devices import autocast
 
 
-def pass_over(token: int | str) -> None:
-    """Where nobody is told of what is written."""
+def pass_over(told: object) -> None:
+    """Where nobody is told of what is written, or read."""
 
 
 def texts_of(name: str, given: object) -> tuple[str, ...]:
@@ -37,69 +37,6 @@ def texts_of(name: str, given: object) -> tuple[str, ...]:
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) and text for text in texts):
         raise ConfigError(f'{name}: expected a list of texts, none of them empty, such as ["\\n"], got {given!r:.60}')
     return tuple(texts)
-
-
-@apart_from_autocast()
-def generate_text(
-    composition: Composition,
-    document: Document,
-    *,
-    max_new_tokens: int = 256,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype = torch.float32,
-    seed: int = 0,
-    stop: Sequence[str] = (),
-    on_text: Callable[[str], object] | None = None,
-) -> str:
-    """Continue ``document`` until an end token.
-
-    Args:
-        document: text and media in any order; nothing is appended to it. One that ends in an answer, as rows to train
-            on do, is continued behind that, of which a warning tells.
-        temperature: 0 takes the most likely token; above, samples.
-        top_k: samples among so many most likely tokens at most.
-        top_p: samples among the fewest most likely tokens whose probabilities sum to so much (arXiv 1904.09751). With
-            ``top_k``, among those that both leave.
-        device: None and ``auto`` are where the model is.
-        dtype: of matrix products.
-        seed: of the sampling, from 0 to 2**64 - 1.
-        stop: texts such as ``"\\n"``: the first that the model writes ends the text, which is what stands before it.
-        on_text: told each piece of the text as soon as the model has written it. What it raises ends the writing.
-
-    Raises:
-        ConfigError: an argument is something else than its type says, ``max_new_tokens`` or ``top_k`` is not from 1
-            on, the temperature or the seed no number from 0 on, ``top_p`` is not in (0, 1], or ``stop`` has an empty
-            text.
-        SampleError: a medium is unusable, or the document is longer than the backbone has positions for.
-        TrainingError: the model gives no token a probability, as its weights are not finite.
-    """
-    check_composition(composition)
-    check_dtype(dtype)
-    check_document(document)
-    warn_of_answers([document])
-    max_new_tokens = whole("max_new_tokens", max_new_tokens, least=1)
-    seed = whole("seed", seed, least=0, most=MAX_SEED)
-    if on_text is not None and not callable(on_text):
-        raise ConfigError(f"on_text: expected a function that takes a text, got {on_text!r:.60}")
-    stop = texts_of("stop", stop)
-    text = StoppedText(composition.tokenizer, stop, on_text or pass_over)
-    ids = generate_ids(
-        composition,
-        document,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        device=device_of(device, composition.model),
-        dtype=dtype,
-        seed=seed,
-        written=text.add if stop or on_text else pass_over,
-    )
-    text.end()
-    return before_stop(composition.tokenizer.decode(ids), stop)
 
 
 def generate_ids(
@@ -309,10 +246,16 @@ def prompt_batch(composition: Composition, document: Document) -> PackedBatch:
     return to_tensors(assemble([ready], composition.planner.routes, composition.streams))
 
 
-def ready_prompt(composition: Composition, document: Document) -> ReadyDocument:
+Look = Callable[[DocumentPlan], object]
+"""Told of each prompt before it is decoded. What it raises stands in the way."""
+
+
+def ready_prompt(composition: Composition, document: Document, look: Look = pass_over) -> ReadyDocument:
     """The document planned and decoded, to be continued."""
     planner = composition.planner
-    return ready_document(planner.prompt(document), planner.routes, "prompt")
+    plan = planner.prompt(document)
+    look(plan)
+    return ready_document(plan, planner.routes, "prompt")
 
 
 def _check_chosen(token: int, origin: str, written: int, model: OmniModel, prompt: PackedBatch) -> None:

@@ -194,6 +194,7 @@ def answer_row(answer: Generated, source: str | None = None) -> dict[str, Any]:
         **({} if answer.expected is None else {"expected": answer.expected}),
         **({"references": list(answer.references)} if answer.references else {}),
         "answer": answer.text,
+        "prompt_tokens": answer.prompt_tokens,
         "tokens": answer.tokens,
         "ended": answer.ended,
         **({} if answer.seed is None else {"seed": answer.seed}),

@@ -14,6 +14,7 @@ from kosmos.commands.answers import AnswerLines, answer_row, as_line
 from kosmos.commands.arguments import aside
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.unfinished import made_by
+from kosmos.commands.writing import LongPrompts
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Source, Text
 from kosmos.data.foreign import calling
@@ -92,6 +93,7 @@ def continue_data(
 
     config, registry = run.composition.config, run.composition.registry
     incidents: list[Incident] = []
+    long = LongPrompts(run.composition.planner.max_tokens)
     places: list[tuple[int, int]] = []
     """Source and row of each of them, in their order."""
     with AnswerLines(answers, resume=resume) as lines, aside():
@@ -111,6 +113,7 @@ def continue_data(
                     run.composition, source, range(last), asking, how, device=run.device, dtype=run.dtype,
                     leave_out=partial(_note, incidents, places, source, number), behind=behind, parallel=parallel,
                 ):  # fmt: skip
+                    long.see(group)
                     row = group[-1].row
                     left_out = before + bisect_right(places, (number, row))
                     rows = [answer_row(answer, source.name) for answer in group]
@@ -118,6 +121,7 @@ def continue_data(
             parallel.main_only(lines.finish)
         finally:  # who stops it wants to know too
             _say(incident_lines(incidents, "left out", ""))
+            _say(f"warning: {line}" for line in long.told())
     count = parallel.main_only(lambda: lines.count)
     if not count:
         advice = root_advice(incidents, root)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kosmos.commands.answers import AnswerLines, answer_row, choice_row
 from kosmos.commands.choices import share
 from kosmos.commands.unfinished import check_answers
+from kosmos.commands.writing import LongPrompts
 from kosmos.errors import ConfigError, DataError, KosmosError, NoRoom, PluginError, SampleError
 from kosmos.visible import in_a_line
 
@@ -194,7 +195,7 @@ def _answered(
     from kosmos.evaluate.generated import Writing, answer_documents
 
     found = [_generated(row) for row in lines.earlier(source.name)]
-    earlier, unread = len(found), set[int]()
+    earlier, unread, long = len(found), set[int](), LongPrompts(run.composition.planner.max_tokens)
     behind = parallel.main_only(lambda: lines.answered(number))
     for group in answer_documents(
         run.composition, source, device=run.device, dtype=run.dtype, max_documents=wanted.documents,
@@ -202,8 +203,11 @@ def _answered(
         leave_out=lambda row, error: unread.add(row),
     ):  # fmt: skip
         found += group
+        long.see(group)
         if lines.file is not None:
             parallel.main_only(partial(_write_group, group, source, number, wanted, lines))
+    for line in long.told():
+        warn(line)
     even = run.composition.config.evaluate.is_even
     asked = int((spread(len(source), wanted.documents, even=even) > behind).sum())
     if without := asked - len(unread) - (len(found) - earlier):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
@@ -16,6 +16,7 @@ from kosmos.given import MAX_SEED
 from kosmos.visible import say, visible
 
 if TYPE_CHECKING:
+    from kosmos.data.document_plan import DocumentPlan
     from kosmos.evaluate.answer import Generated
     from kosmos.evaluate.generated import Writing
     from kosmos.train.saved import SavedRun
@@ -66,19 +67,58 @@ class ShownText:
 
 
 def write_behind(
-    run: SavedRun, document: Document, how: Writing, on_text: Callable[[str], object] = lambda piece: None
+    run: SavedRun, document: Document, how: Writing, on_text: Callable[[str], object] | None = None
 ) -> Generated:
     """What the model writes. Raises SampleError, which names the files, where it cannot be asked."""
     from kosmos.evaluate.generated import continue_document
+    from kosmos.generate import pass_over
 
-    planner = run.composition.planner
+    longest = run.composition.planner.max_tokens
+
+    def look(plan: DocumentPlan) -> None:
+        if len(plan) > longest:
+            say(f"warning: the prompt takes {len(plan):,} tokens, and {_of_rows(longest)}", file=sys.stderr)
+
     try:
         with aside():
-            if (tokens := len(planner.prompt(document))) > planner.max_tokens:
-                rows = f"a row of the run held {planner.max_tokens:,}: it was trained on no document so long"
-                say(f"warning: the prompt takes {tokens:,} tokens, and {rows}", file=sys.stderr)
             return continue_document(
-                run.composition, document, how, device=run.device, dtype=run.dtype, on_text=on_text
-            )
+                run.composition, document, how, device=run.device, dtype=run.dtype, on_text=on_text or pass_over,
+                look=look,
+            )  # fmt: skip
     except SampleError as error:
         raise SampleError(f"{files_of(document) or 'the prompt'}: {error}") from error
+
+
+def _of_rows(longest: int) -> str:
+    return f"a row of the run held {longest:,}: it was trained on no document so long"
+
+
+class LongPrompts:
+    """Counts the prompts of answers that are longer than a row of the run, and names the first of them."""
+
+    def __init__(self, longest: int) -> None:
+        """
+        Args:
+            longest: tokens of a row.
+        """
+        self._longest = longest
+        self._first: Generated | None = None
+        self._count = 0
+
+    def see(self, answers: Iterable[Generated]) -> None:
+        """Look at answers in their order."""
+        for answer in answers:
+            if answer.prompt_tokens > self._longest:
+                self._first = self._first or answer
+                self._count += 1
+
+    def told(self) -> Iterator[str]:
+        """A warning, where there are some."""
+        if self._first is None:
+            return
+        origin, tokens = self._first.origin, f"{self._first.prompt_tokens:,}"
+        if self._count == 1:
+            yield f"{origin}: the prompt takes {tokens} tokens, and {_of_rows(self._longest)}"
+        else:
+            rows = f"a row of the run held ({self._longest:,}): it was trained on no document so long"
+            yield f"{self._count:,} prompts take more tokens than {rows}; the first is {origin}, with {tokens}"

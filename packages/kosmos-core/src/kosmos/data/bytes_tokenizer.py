@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kosmos.data.marks import CORE_MARKS
+from kosmos.data.unfinished import whole_text
 from kosmos.errors import ConfigError
 
 BYTES = 256
@@ -51,6 +52,10 @@ class ByteTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the bytes among ``ids``; broken UTF-8 becomes U+FFFD, marks are left out."""
         return bytes(i for i in ids if 0 <= i < BYTES).decode(errors="replace")
+
+    def decode_cut(self, ids: Sequence[int]) -> str:
+        """As ``decode``, without the beginning of a character at the end."""
+        return whole_text(bytes(i for i in ids if 0 <= i < BYTES))
 
     def mark_id(self, name: str) -> int:
         """Id of a mark. Raises ConfigError where there is no such mark."""

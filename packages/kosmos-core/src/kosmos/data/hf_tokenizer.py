@@ -16,6 +16,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from kosmos.data import unfinished
 from kosmos.data.bytes_tokenizer import BYTES, FILE, ByteTokenizer, all_marks, unknown_mark
 from kosmos.data.foreign import first_line, panicked
 from kosmos.data.marks import BOS, CORE_MARKS, EOS, PAD
@@ -114,6 +115,21 @@ class HfTokenizer:
         """Text of ids; special tokens are left out."""
         known = [i for i in ids if 0 <= i < self.vocab_size]
         text: str = self._backend.decode(known, skip_special_tokens=True)
+        return text
+
+    def decode_cut(self, ids: Sequence[int]) -> str:
+        """As ``decode``, without the beginning of a character at the end, where tokens are of bytes."""
+        text = self.decode(ids)
+        if not text.endswith("\N{REPLACEMENT CHARACTER}"):
+            return text
+        decoder: Any = self._backend.decoder
+        kinds = b"" if decoder is None else decoder.__getstate__()  # its JSON, alone
+        last = [str(self._backend.id_to_token(i)) for i in reversed(ids[-unfinished.LONGEST :])]
+        if b'"ByteFallback"' in kinds:  # of which one broken byte breaks all that stand in a row
+            count = unfinished.unfinished(unfinished.of_bytes(last))
+            return self.decode(ids[: len(ids) - count]) if count else text
+        if b'"ByteLevel"' in kinds and unfinished.unfinished(unfinished.of_letters(last)):
+            return text[:-1]
         return text
 
     def vocabulary(self) -> dict[str, int]:

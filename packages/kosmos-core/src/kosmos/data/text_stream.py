@@ -27,19 +27,19 @@ class TextStream:
     def add(self, token: int) -> None:
         """One more token."""
         self._new.append(token)
-        piece = self._piece()
+        piece = self._piece(self._tokenizer.decode)
         if piece and not piece.endswith(REPLACEMENT):
             self._told, self._new = self._new, []
             self._tell(piece)
 
-    def end(self) -> None:
-        """No more tokens come: tell what waits."""
-        if self._new and (piece := self._piece()):
+    def end(self, *, cut: bool = False) -> None:
+        """No more tokens come: tell what waits, where they were ``cut`` off without the beginning of a character."""
+        if self._new and (piece := self._piece(self._tokenizer.decode_cut if cut else self._tokenizer.decode)):
             self._tell(piece)
 
-    def _piece(self) -> str:
+    def _piece(self, decode: Callable[[Sequence[int]], str]) -> str:
         before = self._tokenizer.decode(self._told)
-        return self._tokenizer.decode([*self._told, *self._new])[len(before) :]
+        return decode([*self._told, *self._new])[len(before) :]
 
 
 class StoppedText:
@@ -57,9 +57,9 @@ class StoppedText:
         self._stream.add(token)
         return self.is_over
 
-    def end(self) -> None:
-        """No more tokens come: tell what waits."""
-        self._stream.end()
+    def end(self, *, cut: bool = False) -> None:
+        """No more tokens come: tell what waits, as ``TextStream.end``."""
+        self._stream.end(cut=cut)
         if self._waiting and not self.is_over:
             self._tell(self._waiting)
 

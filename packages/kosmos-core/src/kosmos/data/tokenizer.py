@@ -27,6 +27,11 @@ class Tokenizer(Protocol):
         """Text of ids; special tokens are left out."""
         ...
 
+    def decode_cut(self, ids: Sequence[int]) -> str:
+        """As ``decode``, of ids behind which more would have come: without the bytes at their end that begin a
+        character and do not end it."""
+        ...
+
     def mark_id(self, name: str) -> int:
         """Id of a special token, of ``CORE_MARKS`` or a modality's."""
         ...

@@ -29,3 +29,5 @@ class Generated:
     """Number of the document in its source: ``source.document(row)``."""
     references: tuple[str, ...] = ()
     """All right answers, ``expected`` among them, where there are several; empty where there is one only."""
+    prompt_tokens: int = field(default=0, compare=False)
+    """That stood before, those of media among them."""

@@ -22,6 +22,7 @@ from kosmos.evaluate.called import called, shown
 from kosmos.evaluate.dealt import LeaveOut, chunks, dealt
 from kosmos.evaluate.references import all_right
 from kosmos.generate import (
+    Look,
     generate_alone,
     generate_together,
     pass_over,
@@ -90,12 +91,18 @@ class _Asked:
 
     def written(self, composition: Composition, prompt: ReadyDocument, ids: list[int], how: Writing) -> Generated:
         """With the tokens that the model wrote behind it."""
-        ended = why_ended(composition.model.backbone, len(prompt.plan), len(ids), how.max_new_tokens)
+        ended = _why_ended(composition, prompt, ids, how)
         seed = None if how.temperature < GREEDY_BELOW else self.seed
-        written = composition.tokenizer.decode(ids)
+        decode = composition.tokenizer.decode if ended == "end" else composition.tokenizer.decode_cut
+        written = decode(ids)
         text = before_stop(written, how.stop)
         ended = ended if text == written else "stop"
-        return replace(self.answer, text=text, tokens=len(ids), ended=ended, seed=seed)
+        asked = len(prompt.plan)
+        return replace(self.answer, text=text, tokens=len(ids), ended=ended, seed=seed, prompt_tokens=asked)
+
+
+def _why_ended(composition: Composition, prompt: ReadyDocument, ids: list[int], how: Writing) -> str:
+    return why_ended(composition.model.backbone, len(prompt.plan), len(ids), how.max_new_tokens)
 
 
 def answer_documents(
@@ -111,6 +118,7 @@ def answer_documents(
     parallel: Parallel | None = None,
     should_stop: ShouldStop = go_on,
     leave_out: LeaveOut = lambda row, error: None,
+    look: Look = pass_over,
 ) -> Iterator[list[Generated]]:
     """Continuations of the documents that end in an answer; at most ``max_documents``, which are those that are scored
     where these are as many, and are drawn like them.
@@ -121,6 +129,7 @@ def answer_documents(
     return continue_documents(
         composition, source, rows, ask, how,
         device=device, dtype=dtype, behind=behind, parallel=parallel, should_stop=should_stop, leave_out=leave_out,
+        look=look,
     )  # fmt: skip
 
 
@@ -138,6 +147,7 @@ def continue_documents(
     behind: int = -1,
     parallel: Parallel | None = None,
     should_stop: ShouldStop = go_on,
+    look: Look = pass_over,
 ) -> Iterator[list[Generated]]:
     """What the model writes behind what is asked of documents, in their order and in groups, each as it is finished.
 
@@ -150,6 +160,7 @@ def continue_documents(
         behind: the last row that is answered already.
         parallel: the processes that share the rows. All of them call this, and get all groups.
         should_stop: asked at every token; where it says so the texts end there, and are of no use.
+        look: told of each prompt before it is decoded; a SampleError of its leaves it out.
 
     Raises:
         ConfigError: whatever ``ask`` raises.
@@ -162,7 +173,7 @@ def continue_documents(
     def of_chunk(chunk: Sequence[int], leave_out: LeaveOut) -> Iterator[list[Generated]]:
         return _continue_chunk(
             composition, chunk, asked, how,
-            device=device, dtype=dtype, leave_out=leave_out, should_stop=should_stop,
+            device=device, dtype=dtype, leave_out=leave_out, should_stop=should_stop, look=look,
         )  # fmt: skip
 
     parts = chunks(rows, AT_ONCE, behind)
@@ -179,6 +190,7 @@ def _continue_chunk(
     dtype: torch.dtype,
     leave_out: LeaveOut,
     should_stop: ShouldStop,
+    look: Look,
 ) -> Iterator[list[Generated]]:
     """As ``continue_documents``, of rows that one process continues."""
     together = hasattr(composition.model.backbone, "new_batch_cache")
@@ -206,7 +218,7 @@ def _continue_chunk(
         try:
             if (asked := read(row)) is None:
                 continue
-            prompt = ready_prompt(composition, asked.prompt)
+            prompt = ready_prompt(composition, asked.prompt, look)
             room_behind(composition.model.backbone, len(prompt.plan), how.max_new_tokens)
         except SampleError as error:
             leave_out(row, error)
@@ -243,18 +255,18 @@ def continue_document(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    on_text: Callable[[str], object] = lambda piece: None,
+    on_text: Callable[[str], object] = pass_over,
+    look: Look = pass_over,
 ) -> Generated:
     """What the model writes behind one document, whose media are called as they are named. Arguments and errors are
     those of ``generate_text``."""
-    prompt = ready_prompt(composition, document)
+    prompt = ready_prompt(composition, document, look)
     media = tuple(str(medium.source) if isinstance(medium.source, Path) else None for medium in document.media)
     asked = _Asked(document, Generated(document.origin, None, "", prompt=shown(document), media=media), how.seed)
     text = StoppedText(composition.tokenizer, how.stop, on_text)
-    ids = generate_alone(
-        composition, prompt, **how.sampling, device=device, dtype=dtype, seed=how.seed, written=text.add
-    )
-    text.end()
+    told = pass_over if on_text is pass_over and not how.stop else text.add
+    ids = generate_alone(composition, prompt, **how.sampling, device=device, dtype=dtype, seed=how.seed, written=told)
+    text.end(cut=_why_ended(composition, prompt, ids, how) != "end")
     return asked.written(composition, prompt, ids, how)
 
 
