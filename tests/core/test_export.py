@@ -9,6 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, load_model
 
+from kosmos import prefix_of, save_run
 from kosmos.checkpoint.saver import Saver
 from kosmos.checkpoint.tensors import MODEL, model_tensors
 from kosmos.cli import main
@@ -131,6 +132,30 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
 def test_a_folder_of_a_checkpoint_may_be_named_as_a_person_writes_it(run: RunFolder, tmp_path: Path) -> None:
     assert main(["export", str(run.checkpoints / "step-2"), str(tmp_path / "x")]) == 0
     assert load_file(tmp_path / "x")["w"].unique().item() == 2
+
+
+def test_a_part_is_written_by_the_names_that_it_has_in_itself(tmp_path: Path, capsys) -> None:
+    parts = compose(small_run(tmp_path / "run"), ticks_registry())
+    save_run(parts, tmp_path / "run", step=1)
+    export, encoder = ["export", str(tmp_path / "run"), str(tmp_path / "part")], parts.model.streams["ticks"].encoder
+    assert main([*export, "--part", "streams.ticks.encoder"]) == 0
+    found = load_file(tmp_path / "part")
+    assert found.keys() == encoder.state_dict().keys() and found
+    assert all(torch.equal(tensor, found[name]) for name, tensor in encoder.state_dict().items())
+    assert prefix_of(found, [f"a.{name}" for name in found]) == "a." and prefix_of(found, found) == ""
+    (tmp_path / "part").unlink()
+    capsys.readouterr()
+    for wrong, line in {
+        (
+            "--part",
+            "streams.ticks.encodr",
+        ): "no such part; did you mean streams.ticks.encoder? (parts: backbone, streams.ti",
+        ("--part", "backbone", "--for", "transformers"): "--part: --for transformers writes the language model; leave",
+        ("--part", ""): "--part: the value is empty",
+    }.items():
+        assert main([*export, *wrong]) == 2
+        assert line in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ BASE = Size(768, 12, 12, 3072)
 LARGE = Size(1024, 24, 16, 4096)
 LARGE_NORM_FIRST = replace(LARGE, norm_first=True)
 XLARGE = Size(1280, 48, 16, 5120, norm_first=True)
+_OWN = ("model.",)
+"""What the names of the encoder's own tensors begin with, as of one that a run has trained."""
 SIZES: dict[str, Size] = {
     "wav2vec2_base": BASE,
     "wav2vec2_large": LARGE,
@@ -125,7 +127,7 @@ class Wav2Vec2Encoder(WithKernels):
         self.without_files = {} if weights is None else {"weights": None}
         """Options that build it again where its weights are not to be had."""
         if weights is not None:
-            load_weights(self.model, weights, convert=as_torchaudio)
+            load_weights(self.model, weights, _OWN, convert=as_torchaudio)
 
     @staticmethod
     def in_effect(options: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
-from kosmos import ConfigError, read_weights
+from kosmos import ConfigError, prefix_of, read_weights
 
 Convert = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], dict[str, Tensor]]
 """Tensors by other names, and those of the module that takes them, to tensors by the names of the latter."""
@@ -24,7 +24,7 @@ def load_weights(module: nn.Module, path: str, prefixes: tuple[str, ...] = (), c
     Raises:
         ConfigError: nothing that can be read as tensors, or names or shapes do not fit.
     """
-    tensors = read_weights(path)
+    tensors = stored = read_weights(path)
     own = module.state_dict()
     tensors = tensors if convert is None else convert(tensors, own)
     for prefix in prefixes:
@@ -33,7 +33,10 @@ def load_weights(module: nn.Module, path: str, prefixes: tuple[str, ...] = (), c
             break
     missing = sorted(own.keys() - tensors.keys())
     if missing:
-        raise ConfigError(f"weights {path}: {len(missing)} of {len(own)} tensors are missing, such as {missing[0]}")
+        under = prefix_of(missing, stored)
+        there = f"; it holds them under {under[:-1]}: kosmos export RUN FILE --part {under[:-1]} writes them alone"
+        what = f"{len(missing)} of {len(own)} tensors are missing, such as {missing[0]}{there if under else ''}"
+        raise ConfigError(f"weights {path}: {what}")
     for name, tensor in own.items():
         if tensors[name].shape != tensor.shape:
             raise ConfigError(f"weights {path}: {name} is {list(tensors[name].shape)}, expected {list(tensor.shape)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -39,7 +40,7 @@ class WhisperEncoder(WithKernels):
 
     Args:
         weights: local folder with ``config.json`` and the weights of a Whisper model (or of its encoder); the sizes
-            then come from there. None: random weights, with the sizes below.
+            then come from there. Or a file of weights alone, with the sizes below. None: random weights, likewise.
         context: what an item sees beside itself: nothing (``item``), or the silence that fills it up to 30 s (``30s``),
             as published weights expect.
         width: features of a cell.
@@ -73,7 +74,7 @@ class WhisperEncoder(WithKernels):
         super().__init__()
         sizes = {"width": width, "layers": layers, "heads": heads, "feed_forward": feed_forward, "mels": mels}
         if weights is not None:
-            sizes = _sizes_of(Path(weights))
+            sizes = _sizes_of(Path(weights)) or sizes
         if sizes["heads"] < 1 or sizes["width"] % sizes["heads"]:
             raise ConfigError(f"heads: {sizes['heads']} does not divide width {sizes['width']}")
         options: dict[str, Any] = {CONFIG_FIELDS[name]: value for name, value in sizes.items()}
@@ -161,7 +162,11 @@ def _fill_with_silence(values: Tensor, items: Segments) -> tuple[Tensor, Tensor]
     return real, filled.index_copy(0, real, values)
 
 
-def _sizes_of(folder: Path) -> dict[str, int]:
+def _sizes_of(weights: Path) -> dict[str, int]:
+    """What a folder's ``config.json`` states; nothing of a file without one, as of an encoder that was exported."""
+    folder = weights.parent if weights.is_file() else weights
+    if weights.is_file() and not _is_whisper(folder / "config.json"):
+        return {}
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         sizes = {name: int(config[field]) for name, field in CONFIG_FIELDS.items()}
@@ -170,3 +175,10 @@ def _sizes_of(folder: Path) -> dict[str, int]:
     if config.get("max_source_positions", POSITIONS) != POSITIONS:
         raise ConfigError(f"weights {folder}: expected {POSITIONS} positions, got {config['max_source_positions']}")
     return sizes
+
+
+def _is_whisper(config: Path) -> bool:
+    with suppress(OSError, ValueError):
+        content = json.loads(config.read_text(encoding="utf-8"))
+        return isinstance(content, dict) and content.get("model_type") == "whisper"
+    return False

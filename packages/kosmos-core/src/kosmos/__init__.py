@@ -44,7 +44,7 @@ _PUBLIC = {
     "ItemTransformer": "kosmos.model.item_transformer",
     **dict.fromkeys("Encoder Connector Backbone".split(), "kosmos.model.protocols"),
     **dict.fromkeys("Normal draw_weights new_seed".split(), "kosmos.model.weights"),
-    "read_weights": "kosmos.model.weight_files",
+    **dict.fromkeys("prefix_of read_weights".split(), "kosmos.model.weight_files"),
     **dict.fromkeys("attend attend_cached attend_across".split(), "kosmos.model.attention"),
     "attends_compiled": "kosmos.model.attention_compiled",
     "WithKernels": "kosmos.model.cpu_kernels",
@@ -194,6 +194,7 @@ if TYPE_CHECKING:
     from kosmos.model.recompute import run_block as run_block
     from kosmos.model.recurring import recurring_size as recurring_size
     from kosmos.model.segments import Segments as Segments
+    from kosmos.model.weight_files import prefix_of as prefix_of
     from kosmos.model.weight_files import read_weights as read_weights
     from kosmos.model.weights import Normal as Normal
     from kosmos.model.weights import draw_weights as draw_weights

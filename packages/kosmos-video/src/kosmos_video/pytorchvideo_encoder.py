@@ -6,6 +6,7 @@ becomes GroupNorm, with pretrained weights its running statistics are frozen.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -13,12 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from kosmos import ConfigError, read_weights
+from kosmos import ConfigError, prefix_of, read_weights
 from kosmos_video.architectures import Architecture, find_architecture
 from kosmos_video.convolutions import pad_few_frames
 from kosmos_video.frames import ClipInput
 from kosmos_video.norms import freeze_batch_norm, group_batch_norm, replace_swish
 
+_OWN = "net."
+"""What the names of the encoder's own tensors begin with."""
+_COUNT = ".num_batches_tracked"
 KINETICS_MEAN, KINETICS_STD = (0.45, 0.45, 0.45), (0.225, 0.225, 0.225)
 """What pytorchvideo's published weights were trained with."""
 
@@ -62,22 +66,27 @@ class PytorchVideoEncoder(nn.Module):
     ) -> None:
         super().__init__()
         architecture = find_architecture(model)
-        if weights is not None and norm == "group":
+        stored = None if weights is None else _stored(Path(weights))
+        if stored is not None and norm == "group" and any(name.endswith(".running_mean") for name in stored):
             raise ConfigError("norm: 'group' would throw away the statistics of the weights; use 'frozen' or 'auto'")
         self.frames, self.size_px = frames or architecture.frames, size_px or architecture.size_px
         self.net = _build(model, architecture, self.frames, self.size_px)
         self.is_transformer = architecture.is_transformer
-        self.without_files = {} if weights is None else {"weights": None, "norm": "frozen"}
+        is_frozen = norm == "frozen" or (norm == "auto" and weights is not None)
+        self.without_files = {} if weights is None else {"weights": None, "norm": "frozen" if is_frozen else "group"}
         """Options that build it again where its weights are not to be had."""
-        if weights is not None:
-            _load(self.net, Path(weights), architecture.head_prefix(self.net))
+        head = architecture.head_prefix(self.net)
+        if stored is not None and is_frozen:
+            _load(self.net, stored, str(weights), head)
         _remove_head(self.net)
         replace_swish(self.net)
         pad_few_frames(self.net)
-        if norm == "frozen" or (norm == "auto" and weights is not None):
+        if is_frozen:
             freeze_batch_norm(self.net)
         else:
             group_batch_norm(self.net)
+            if stored is not None:  # of a run that has trained it so
+                _load(self.net, stored, str(weights), head)
         self.gradient_checkpointing = False
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1, 1), persistent=False)
@@ -189,12 +198,30 @@ def _remove_head(net: nn.Module) -> None:
         net.blocks = cast(nn.ModuleList, net.blocks)[:-1]
 
 
-def _load(net: nn.Module, path: Path, head_prefix: str) -> None:
-    """Load a state dict into the whole network; only the head's tensors may be absent or of another shape."""
+def _stored(path: Path) -> dict[str, Tensor]:
+    """By pytorchvideo's names, also where the file is of an encoder that a run has trained."""
     state = read_weights(path)
-    body = {name: value for name, value in state.items() if not name.startswith(head_prefix)}
+    own = all(name.startswith(_OWN) for name in state)
+    return {name.removeprefix(_OWN): tensor for name, tensor in state.items()} if own else state
+
+
+def _load(net: nn.Module, stored: Mapping[str, Tensor], path: str, head_prefix: str) -> None:
+    """Load a state dict into the whole network; only the head's tensors may be absent or of another shape.
+
+    Counts of batches, which nothing here reads, may be absent too.
+    """
+    body = {name: value for name, value in stored.items() if not name.startswith(head_prefix)}
     own = {name: value for name, value in net.state_dict().items() if not name.startswith(head_prefix)}
     wrong = [n for n in own.keys() & body.keys() if own[n].shape != body[n].shape]
-    if missing := sorted([*(own.keys() ^ body.keys()), *wrong]):
-        raise ConfigError(f"weights: {path} does not fit the model: {len(missing)} tensors differ, first {missing[0]}")
-    net.load_state_dict(body, strict=False)
+    differ = sorted(n for n in [*(own.keys() ^ body.keys()), *wrong] if n in body or not n.endswith(_COUNT))
+    if not differ:
+        net.load_state_dict(body, strict=False)
+        return
+    advice = ""
+    if under := prefix_of([name for name in own if not name.endswith(_COUNT)], stored):
+        advice = f"; it holds them under {under[:-1]}: kosmos export RUN FILE --part {under[:-1]} writes them alone"
+    elif all(name.endswith((".running_mean", ".running_var")) for name in differ):
+        advice = "; norm: group takes weights without statistics of batches"
+    raise ConfigError(
+        f"weights: {path} does not fit the model: {len(differ)} tensors differ, first {differ[0]}{advice}"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,16 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kosmos import ConfigError, read_weights
+from kosmos import ConfigError, prefix_of, read_weights
 from kosmos_vision.lean_timm import timm
 from kosmos_vision.transformers_names import as_timm, refuse_another, told_of
 
 HUB = "hf-hub:"
 """Prefix of names that timm fetches from the Hugging Face hub."""
+STATISTICS = (".running_mean", ".running_var", ".num_batches_tracked")
+"""How the names of what a BatchNorm keeps end."""
+_OWN = "model."
+"""What the names of a timm model begin with in its encoder."""
 _INSTEAD = {
     "pretrained": "it is an option of the encoder itself",
     "checkpoint_path": "take the encoder's option weights, which names a file or a folder",
@@ -26,7 +30,13 @@ _INSTEAD = {
 
 
 def build(
-    name: str, *, pretrained: bool, weights: str | None, options: Mapping[str, Any], layer: int | None = None
+    name: str,
+    *,
+    pretrained: bool,
+    weights: str | None,
+    options: Mapping[str, Any],
+    layer: int | None = None,
+    spare: Collection[str] = (),
 ) -> nn.Module:
     """A timm model without classifier.
 
@@ -37,6 +47,7 @@ def build(
         options: further arguments of the model.
         layer: whose output is taken as it is, counted from 0, or from -1 backwards; those behind it and the last norm
             are taken out. None keeps all.
+        spare: tensors of the model that weights may lack, as nothing is made of them.
 
     Raises:
         ConfigError: no such model, option, layer or weights, or weights that do not fit.
@@ -52,10 +63,14 @@ def build(
     except Exception as error:  # options are the model's own, and so are the ways in which it refuses them
         reason = str(error) or type(error).__name__
         raise ConfigError(f"timm model {name} cannot be built with {dict(options)}: {reason}") from error
-    if weights is not None and not is_fetched:
-        load_weights(model, Path(weights), name=name)
+    own = weights is not None and not is_fetched
+    absent = load_weights(model, Path(str(weights)), name=name, spare=spare) if own else []
     if layer is not None:
         _end_at(model, layer, name)
+    if lacking := [key for key in absent if key in model.state_dict()]:
+        is_grouped = all(key.endswith(STATISTICS) for key in lacking)
+        advice = "; norm: group takes weights without statistics of batches" if is_grouped else ""
+        raise _unfit(Path(str(weights)), name, f"lack {len(lacking)} tensors, first {lacking[0]}{advice}")
     return model
 
 
@@ -86,28 +101,46 @@ def _fetching(options: Mapping[str, Any], weights: str) -> dict[str, Any]:
     return {**options, "pretrained_cfg_overlay": {**(options.get("pretrained_cfg_overlay") or {}), **place}}
 
 
-def load_weights(model: nn.Module, path: Path, *, name: str) -> None:
+def load_weights(model: nn.Module, path: Path, *, name: str, spare: Collection[str] = ()) -> list[str]:
     """Load a local file, as ``kosmos.read_weights`` reads it, with timm's conversion of foreign names
     and ours of those of transformers.
 
+    Returns:
+        Tensors of the model that it lacks, but for those to ``spare``.
+
     Raises:
-        ConfigError: no such file, not weights, or weights of another model: every parameter must be found, and nothing
-            but a classifier may be left over.
+        ConfigError: no such file, not weights, or weights of another model: nothing but a classifier may be left over.
     """
-    state = as_timm(read_weights(path), model)
+    stored = read_weights(path)
+    if all(key.startswith(_OWN) for key in stored):  # as of an encoder that a run has trained
+        stored = {key.removeprefix(_OWN): tensor for key, tensor in stored.items()}
+    state = as_timm(stored, model)
     refuse_another(path, model, name)
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     try:
         found: dict[str, Tensor] = state if convert is None else convert(state, model)
         result = model.load_state_dict(found, strict=False)
     except Exception as error:  # timm's conversion stumbles over foreign files, torch over other shapes
-        raise ConfigError(f"weights {path} do not fit timm model {name}{told_of(path)}: {error}") from error
+        raise _unfit(path, name, f"{error}{_within(model, stored)}") from error
     classifier = _classifiers(model)
     extra = [key for key in result.unexpected_keys if not key.startswith(classifier)]
-    for kind, keys in (("lack", result.missing_keys), ("have no place for", extra)):
-        if keys:
-            what = f"{kind} {len(keys)} tensors, first {keys[0]}"
-            raise ConfigError(f"weights {path} do not fit timm model {name}{told_of(path)}: {what}")
+    lacking = [key for key in result.missing_keys if key not in spare]
+    if extra:
+        kind, keys = ("lack", lacking) if lacking else ("have no place for", extra)
+        raise _unfit(path, name, f"{kind} {len(keys)} tensors, first {keys[0]}{_within(model, stored)}")
+    return lacking
+
+
+def _unfit(path: Path, name: str, what: str) -> ConfigError:
+    return ConfigError(f"weights {path} do not fit timm model {name}{told_of(path)}: {what}")
+
+
+def _within(model: nn.Module, stored: Collection[str]) -> str:
+    """Where a file of a whole model holds this one, and how it is had alone; empty where it does not."""
+    ends = {key[place + 1 :] for key in stored for place, letter in enumerate(key) if letter == "."}
+    known = [key for key in model.state_dict() if key in ends]  # others are pruned, or not used
+    under = prefix_of(known, stored)[:-1] if 3 * len(known) > len(model.state_dict()) else ""
+    return f"; it holds them under {under}: kosmos export RUN FILE --part {under} writes them alone" if under else ""
 
 
 def resized_positions(model: nn.Module, name: str, stored: Tensor, size_px: tuple[int, ...]) -> Tensor | None:

@@ -5,7 +5,7 @@ N = cells of all pictures, one feature each; B = pictures of one shape, of h x w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import torch
@@ -21,7 +21,7 @@ from kosmos_vision.item_norms import batch_norms, replace_batch_norms
 from kosmos_vision.lean_timm import timm
 from kosmos_vision.stated_colours import FIELDS, OVERLAY, with_stated_colours
 from kosmos_vision.timm_attention import PictureAttention, attend_by_kernels, in_bf16
-from kosmos_vision.timm_build import HUB, build, drop, resized_positions, unknown_model
+from kosmos_vision.timm_build import HUB, STATISTICS, build, drop, resized_positions, unknown_model
 from kosmos_vision.transformers_names import refuse_other_size, stated_options
 
 
@@ -99,7 +99,7 @@ class TimmEncoder(WithKernels):
         on_meta = torch.get_default_device().type == "meta"
         self.model = build(
             model, pretrained=pretrained and not on_meta, weights=None if on_meta else weights, options=options,
-            layer=layer,
+            layer=layer, spare=_Spare(anatomy.unused, statistics=kind == "group"),
         )  # fmt: skip
         _item_norms(self.model, kind)
         drop(self.model, anatomy.unused)
@@ -276,6 +276,17 @@ class TimmEncoder(WithKernels):
         except RuntimeError:
             return False
         return out.shape == (0, self.width)
+
+
+class _Spare(set[str]):
+    """Names of tensors of which nothing is made: those that features do not depend on, and statistics of batches."""
+
+    def __init__(self, unused: Iterable[str], *, statistics: bool) -> None:
+        super().__init__(unused)
+        self._statistics = statistics
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (self._statistics and str(name).endswith(STATISTICS))
 
 
 def _plan(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kosmos.commands.arguments import Step, as_step, aside, check_free, check_free_folder, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, aside, check_free, check_free_folder, refuse_empty, refuse_ranks
 from kosmos.errors import ConfigError, unwritable
-from kosmos.names import listed
+from kosmos.names import did_you_mean, listed
 from kosmos.visible import say
 
 if TYPE_CHECKING:
@@ -30,6 +30,13 @@ def export(
         str, typer.Argument(metavar="FILE", help="File to write, such as model.safetensors; with --for a folder.")
     ],
     step: Step = None,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE",
+            help="Write this part alone, such as streams.NAME.encoder, by the names that it has in itself.",
+        ),
+    ] = None,
     reader: Annotated[
         Literal["transformers"] | None,
         typer.Option("--for", help="Write the language model alone, with its tokenizer, as a folder that this reads."),
@@ -40,13 +47,16 @@ def export(
     Low-rank updates (lora) are put into the weights that they stand beside.
     """
     refuse_ranks("kosmos export")
+    refuse_empty("--part", part)
     if reader is not None:
+        if part is not None:
+            raise ConfigError("--part: --for transformers writes the language model; leave one of them out")
         check_free_folder("FOLDER", file.rstrip(os.sep) or file)
         _write_language_model(Path(output), Path(file), step)
         return
     check_free("FILE", file)
     _refuse_other_format(Path(file))
-    _write_weights(Path(output), Path(file), step)
+    _write_weights(Path(output), Path(file), step, part)
 
 
 def _refuse_other_format(file: Path) -> None:
@@ -57,7 +67,7 @@ def _refuse_other_format(file: Path) -> None:
         )
 
 
-def _write_weights(output: Path, file: Path, step: str | None) -> None:
+def _write_weights(output: Path, file: Path, step: str | None, part: str | None) -> None:
     """No plugin is loaded: nothing is built."""
     from kosmos.checkpoint.tensors import MODEL, read_whole
     from kosmos.compose import update_scales
@@ -70,9 +80,25 @@ def _write_weights(output: Path, file: Path, step: str | None) -> None:
     found: int = loaded.state["step"]
     tensors = read_whole(loaded.tensors, MODEL)
     merge_tensors(tensors, update_scales(config_of(folder)))
+    tensors = tensors if part is None else _of_part(tensors, part)
     _write(tensors, file, {"format": "pt", "step": str(found)})
     size = file.stat().st_size / 2**20
     say(f"{file}: {sum(t.numel() for t in tensors.values()):,} values of step {found:,}, {size:,.1f} MiB")
+
+
+def _of_part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """By the names that they have within it. Raises ConfigError, which lists the parts, where there is no such one."""
+    begin = f"{part.rstrip('.')}."
+    found = {name.removeprefix(begin): tensor for name, tensor in tensors.items() if name.startswith(begin)}
+    if not found:
+        steps = [name.split(".") for name in tensors]
+        modules = dict.fromkeys(".".join(path[:n]) for path in steps for n in range(1, len(path)))
+        parts = dict.fromkeys(".".join(path[: 3 if path[0] == "streams" else 1]) for path in steps)
+        near = did_you_mean(part, [*modules])
+        raise ConfigError(
+            f"--part {part}: the model has no such part; {f'{near} ' if near else ''}(parts: {listed(parts)})"
+        )
+    return found
 
 
 def _write_language_model(output: Path, folder: Path, step: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,19 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ConfigError(f"weights {file}: holds something else than named tensors; save the model's state_dict()")
     return state
+
+
+def prefix_of(names: Collection[str], among: Collection[str]) -> str:
+    """What stands in front of all of ``names`` among others, such as ``streams.x.encoder.`` in a file of a whole model.
+
+    Returns:
+        The shortest such beginning, with its dot; empty where there is none, or the names stand there as they are.
+    """
+    first = next(iter(names), None)
+    if first is None or first in among:
+        return ""
+    found = sorted((name.removesuffix(first) for name in among if name.endswith(f".{first}")), key=len)
+    return next((prefix for prefix in found if all(prefix + name in among for name in names)), "")
 
 
 def _of_parts(index: Path) -> dict[str, Tensor]:
