@@ -307,7 +307,7 @@ def test_python_m_kosmos_is_the_same_command() -> None:
         ),
         ("export run m --for x", "--for: 'x' is not one of 'transformers'"),
         ("export run m --stp 3", "--stp: unknown option; did you mean --step?"),
-        ("export run m --bogus 3", "--bogus: unknown option; options: --step, --for, --help"),
+        ("export run m --bogus 3", "--bogus: unknown option; options: --step, --part, --for, --help"),
         ("export run m x y", "x y: not expected; see 'kosmos export --help'"),
         ("export run m x(1)", "x(1): not expected; see 'kosmos export --help'"),
         ("export run m x(s)", "x(s): not expected; see 'kosmos export --help'"),
