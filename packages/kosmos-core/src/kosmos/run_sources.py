@@ -14,9 +14,9 @@ from kosmos.data.chat import holds_chats
 from kosmos.data.document import Document, Source, Text
 from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.fewer import FewerToTrainOn, own_share
-from kosmos.data.sources.file_lists import lists_as_texts
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
+from kosmos.data.sources.since import opened_before
 from kosmos.data.sources.source import unweighed
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
@@ -76,7 +76,7 @@ def following() -> Iterator[None]:
     """Errors of a saved run's data that are not where they were say how to name their new place, and what it could
     begin with is not refused."""
     try:
-        with lists_as_texts():
+        with opened_before():
             yield
     except DataError as error:
         if not any(words in str(error) for words in ("no such file", "no file or folder")):
@@ -174,7 +174,7 @@ def open_named(
         known = _known(config, path)
         if known is not None:
             _refuse_root(root, known[0], path)
-            with lists_as_texts():
+            with opened_before():
                 opened = _open(config, registry, *known)
             is_trained = isinstance(known[0], SourceConfig)
             sources.append(opened.part("held_out", config.data.held_out) if is_trained else to_score(opened))

@@ -63,6 +63,62 @@ def test_counts_of_frames_and_samples_are_told_and_no_columns_of_seconds(open_, 
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "columns"),
+    [
+        ({"offset_s": 2.0, "duration_s": 1.0}, "{offset: offset_s, duration: duration_s}"),
+        ({"start_second": 2, "length": 1}, "{offset: start_second, duration: length}"),
+        ({"begin": 2.0, "length": 1.0}, "{offset: begin, duration: length}"),
+        ({"seek": 2.0, "duration": 1.0}, "{offset: seek, duration: duration}"),
+        ({"start_sec": "2.0", "len": "1.0"}, "{offset: start_sec, duration: len}"),
+        *(
+            (dict(zip(names, (2000, 1000), strict=True)), "")
+            for names in (
+                ("offset_ms", "duration_ms"),
+                ("start_ms", "duration_ms"),
+                ("begin_ms", "length_ms"),
+                ("start_sample", "num_samples"),
+                ("frame_offset", "num_frames"),
+                ("start_frame", "frame_length"),
+            )
+        ),
+        ({"onset_ms": 1000, "offset_ms": 2000}, ""),
+        ({"time": [2.0, 3.0]}, "{clip: time}"),
+    ],
+)
+def test_a_start_with_a_length_of_its_unit_is_told_and_an_older_run_keeps_it(open_, rows, said, columns):
+    source = open_(rows({**SOUND, **said}))
+    named = rf"seconds \(columns: {columns}\)" if columns else r"write clip: \[start, end\] in seconds; leave"
+    refused(source, rf"{' and '.join(said)} beside a medium (are|is) not read; .*{named}")
+    assert source.has_time
+    source.refuses_pieces = False
+    assert [medium.clip for medium in source.document(0).media] == [None]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"start_sample": 0, "num_samples": 1000},
+        {"start_ms": 2000, "duration": 10.0},
+        {"start_time_ms": 1_700_000_000_000, "duration_ms": 1000},
+        {"num_frames": 16, "length": 3},
+        {"seek": 300, "num_samples": 16},
+        {"offset_ms": 40},
+        {"from_seconds": "x", "length": 2},
+    ],
+)
+def test_lengths_and_starts_that_say_no_piece_are_passed_over(open_, rows, said):
+    assert [medium.clip for medium in open_(rows({**SOUND, **said})).document(0).media] == [None]
+
+
+def test_two_times_under_a_name_of_several_are_told_of_where_several_rows_name_one_file(open_, rows):
+    several = [{**SOUND, "timestamps": [2.0 * n, 2.0 * n + 1]} for n in range(3)]
+    (line,) = open_(rows(*several)).remarks
+    assert line.startswith("its rows have timestamps, which is not read, and several are of one file (b.wav): the text")
+    assert line.endswith("(columns: {clip: timestamps})")
+    assert open_(rows(several[0])).remarks == ()
+
+
 @pytest.mark.parametrize("name", STRETCHES)
 @pytest.mark.parametrize("value", [[1, 2.5], "[1, 2.5]"])
 def test_a_list_of_two_under_the_name_of_a_stretch_is_told(open_, rows, name, value):
@@ -174,7 +230,7 @@ def test_the_name_of_the_column_that_holds_the_medium_may_stand_in_front(open_, 
     refused(open_(rows(row), columns={"audio": "film"}), "film_start_sec and film_end_sec beside")
 
 
-@pytest.mark.parametrize("name", ["text", "context", "to", "from", "id", "messages", "s", "time", "restart", "x" * 60])
+@pytest.mark.parametrize("name", ["text", "context", "to", "from", "id", "messages", "s", "times", "restart", "x" * 60])
 def test_most_names_say_nothing_of_times(name):
     assert time_name(name) is None
 

@@ -31,7 +31,10 @@ HELD_OUT = "held_out"
 """What stands beside the settings of data where documents were given in Python."""
 ENDS = "ends"
 """Fact of a source of text files: which documents of a file have an end. Older runs lack it, and all have."""
-FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}")
+PIECES = "pieces"
+"""Fact of a source whose media have time: which rows of pieces of them are bad samples. Older runs lack it, and have
+learned more of them as the text of the whole (``kosmos.data.sources.since``)."""
+FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}", f".{PIECES}")
 """How the paths of what counts of a source, and is no setting, end."""
 
 
@@ -71,11 +74,13 @@ def _facts(source: Source) -> dict[str, Any]:
     blocks = blocks_of(source)
     told = {"blocks": digest(blocks) if blocks else None, "fingerprint": fingerprint_of(source)}
     told[ENDS] = "last" if getattr(source, "cuts_texts", False) else None
+    told[PIECES] = "lengths" if getattr(source, "has_time", False) else None
     return {"name": source.name, "documents": len(source), **{name: is_ for name, is_ in told.items() if is_}}
 
 
-def keep_ends(before: Mapping[str, Any], now: Mapping[str, Any], sources: Sequence[Source]) -> None:
-    """Go on with an end for each document of a text file in a run that was begun so.
+def keep_older(before: Mapping[str, Any], now: Mapping[str, Any], sources: Sequence[Source]) -> None:
+    """Go on with an end for each document of a text file, and with rows of pieces as they were read, in a run that was
+    begun so.
 
     Args:
         before: ``sample_order`` of its checkpoint.
@@ -83,11 +88,15 @@ def keep_ends(before: Mapping[str, Any], now: Mapping[str, Any], sources: Sequen
         sources: of the run, what is held out among them.
     """
     for old, new in zip(before["data"]["sources"], now["data"]["sources"], strict=True):
+        own = [source for source in sources if isinstance(source, RowSource) and source.name == new["name"]]
         if ENDS in new and ENDS not in old:
             del new[ENDS]
-            for source in sources:
-                if isinstance(source, RowSource) and source.name == new["name"]:
-                    source.one_end = False
+            for source in own:
+                source.one_end = False
+        if PIECES in new and PIECES not in old:
+            del new[PIECES]
+            for source in own:
+                source.refuses_pieces = False
 
 
 def _without(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -289,7 +298,7 @@ def _others(
     """What differs; ``in_effect`` tells what a value of ``saved`` or ``now`` comes to."""
     for path, one, other in differences(saved, now, ""):
         before, after = in_effect(path, one, saved), in_effect(path, other, now)
-        unknown = path.endswith((".fingerprint", f".{ENDS}")) and None in (before, after)  # older checkpoints lack it
+        unknown = path.endswith((".fingerprint", f".{ENDS}", f".{PIECES}")) and None in (before, after)  # older checkpoints lack it
         if before != after and not unknown:  # else one of them states what the other leaves to the component
             yield path, before, after
 

@@ -29,7 +29,7 @@ from kosmos.train.jumps import jumps, unused_rate
 from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import open_run
-from kosmos.train.order import keep_ends, made_by
+from kosmos.train.order import keep_older, made_by
 from kosmos.train.output import RunFolder
 from kosmos.train.profiling import Profiler
 from kosmos.train.progress import Noting, Reporter, RunResult, RunStart
@@ -108,7 +108,7 @@ class Session:
             with self.clock.spending("checkpoint_load"):
                 loaded = self.parallel.main_only(lambda: newest(self.folder, self.config, order, self.registry))
         if loaded is not None:
-            keep_ends(loaded.state["order"], order, (*opened.sources, *opened.held_out))
+            keep_older(loaded.state["order"], order, (*opened.sources, *opened.held_out))
         counted = self.config.train.steps if opened.counted else loaded and loaded.state.get("steps_of_epochs")
         self.in_epochs = counted == self.config.train.steps  # else other ones were said since
         self._say_what_begins()

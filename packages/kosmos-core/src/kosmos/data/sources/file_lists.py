@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from pathlib import Path
 
 from kosmos.data.open_files import read_bytes
 from kosmos.data.sources.file_names import rows_suffix
 from kosmos.data.sources.folders import tells_of_data
+from kosmos.data.sources.since import is_opened_before
 from kosmos.errors import DataError
 
 LOOKED_AT, LOOKED_AT_BYTES = 16, 64 << 10
@@ -18,17 +17,6 @@ LOOKED_AT, LOOKED_AT_BYTES = 16, 64 << 10
 MOST_BYTES = 64 << 20
 """Of a list that is read to its end."""
 _ROWS = (".jsonl", ".json", ".parquet", ".tar", ".csv", ".tsv", ".txt")
-_are_texts = ContextVar("_are_texts", default=False)
-
-
-@contextmanager
-def lists_as_texts() -> Iterator[None]:
-    """Lists are the texts that a run begun before has learned, and are not refused."""
-    token = _are_texts.set(True)
-    try:
-        yield
-    finally:
-        _are_texts.reset(token)
 
 
 def refuse_list(path: Path) -> None:
@@ -37,7 +25,7 @@ def refuse_list(path: Path) -> None:
     Args:
         path: from whose folder, or the working folder, they may be named.
     """
-    if _are_texts.get():
+    if is_opened_before():
         return
     try:
         names = _names(path, LOOKED_AT_BYTES)[:LOOKED_AT]

@@ -13,7 +13,7 @@ from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.file_names import suffix_of
 from kosmos.data.sources.folders import NO_SUFFIX, NO_TEXT, modality_of, row_files, tells_of_data
-from kosmos.data.sources.label_tracks import refuse_labels
+from kosmos.data.sources.label_tracks import refuse_pieces
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import resolve
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
@@ -61,7 +61,7 @@ class PairTable:
         text = checked_text(decoded(data, path.name).strip(), path.name)
         for medium in self.media[index].split("\0"):
             if (modality := self.modalities[suffix_of(medium)]) in self.timed:
-                refuse_labels(text, modality, medium, path.name)
+                refuse_pieces(text, modality, medium, path.name)
         return {**self._media(index), "text": text}
 
     def _links_into(self) -> Path:

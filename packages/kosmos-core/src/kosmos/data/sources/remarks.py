@@ -12,7 +12,7 @@ from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import CHATS, DefaultLayout
 from kosmos.data.sources.source import Table, columns_of, row_with
 from kosmos.data.sources.splits import with_meaning
-from kosmos.data.sources.time_names import is_surely_time, pairs
+from kosmos.data.sources.time_names import is_surely_time, pairs, several
 from kosmos.errors import DataError, SampleError
 
 Meant = Callable[[Sequence[str], Mapping[str, str]], Mapping[str, Sequence[str]]]
@@ -119,16 +119,18 @@ def may_be_pieces(layout: Layout, table: Table, timed: Collection[str]) -> Itera
             row = table.row(index)
         except SampleError:
             continue
-        found = next(pairs(row, taken), None)
+        found = next(pairs(row, taken), None) or next(several(row, taken), None)
         if found is None or is_surely_time(found) or "clip" in row:  # of which a sample tells itself, or it is read
             return
         for medium in (row.get(layout.columns.get(modality, modality)) for modality in timed):
             if isinstance(medium, str) and first.setdefault(medium, found.times) != found.times:
-                start, end = found.names
+                roles = dict(zip(("start", "end"), found.names, strict=False))
+                roles = roles if len(roles) > 1 else {"clip": found.names[0]}
+                columns = ", ".join(f"{role}: {name}" for role, name in roles.items())
                 yield (
-                    f"its rows have {start} and {end}, which are not read, and several are of one file ({medium:.80}): "
-                    "the text of each is learned for the whole of it; if they are seconds, name the columns (columns: "
-                    f"{{start: {start}, end: {end}}})"
+                    f"its rows have {' and '.join(found.names)}, which {'are' if len(roles) > 1 else 'is'} not read, "
+                    f"and several are of one file ({medium:.80}): the text of each is learned for the whole of it; if "
+                    f"they are seconds, name the columns (columns: {{{columns}}})"
                 )
                 return
 

@@ -206,6 +206,7 @@ class Examined:
             places=self.places,
             remarks=self.remarks,
             weighs=weighs,
+            has_time=bool(held.intersection(self.request.timed)),
             rated=self.request.rated,
             by_place=self.by_place,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +15,7 @@ from kosmos.data.document import Blocks, Document, Segment, Source, Text
 from kosmos.data.sources.columns import Row, look_up
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import MisspeltFileError, NoSuchFileError, OutsideRootError, resolve, without_rates
+from kosmos.data.sources.since import drawn_before
 from kosmos.data.sources.weights import weight_of
 from kosmos.errors import SampleError
 
@@ -139,6 +141,10 @@ class RowSource:
     """What its rows have that is not read though it may be meant, and what to do, a line each."""
     one_end: bool = True
     """Whether of a text file the last document alone has an end. In runs that were begun earlier each has one."""
+    has_time: bool = False
+    """Whether media of its rows have time, so that a row may be of a piece of one."""
+    refuses_pieces: bool = True
+    """Whether all rows of pieces that are known as such are refused. Runs that were begun earlier have learned some."""
     weighs: bool = True
     """Whether its rows are asked what they weigh: those that are only scored are not."""
 
@@ -178,8 +184,9 @@ class RowSource:
         """The document of row ``index``. Raises SampleError, which names its origin, where it cannot be used."""
         row, origin = int(self.rows[index]), self.origin(index)
         try:
-            held = self.table.row(row)
-            segments, rejected = self._both(held, self.table.root(row))
+            with nullcontext() if self.refuses_pieces else drawn_before():
+                held = self.table.row(row)
+                segments, rejected = self._both(held, self.table.root(row))
             references = self.layout.references(held)
             weight = weight_of(held, self.layout.columns) if self.weighs else 1.0
             segments = without_rates(segments, self.rated)

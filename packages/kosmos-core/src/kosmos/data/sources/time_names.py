@@ -14,19 +14,27 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from kosmos.data.sources.since import is_drawn_before
+
 _COUNTED = "frames?|samples?|ms|msecs?|millis|milliseconds"
 """Units that are no seconds."""
 _BESIDE = f"(?:time|stamps?|t|in|seconds?|secs?|s|clip|segment|seg|span|chunk|scene|shot|utterance|utt|{_COUNTED})"
 _EDGE = re.compile(rf"({_BESIDE}{{0,3}})(?:(start|begin|onset|from)|(end|stop|finish|until|to))({_BESIDE}{{0,3}})")
 _STRETCH = re.compile(
-    rf"{_BESIDE}{{0,2}}(?:(?:timestamp|segment|span|interval)(?!s$)|(?:time|clip|{_COUNTED})range){_BESIDE}{{0,2}}"
+    rf"time|{_BESIDE}{{0,2}}(?:(?:timestamp|segment|span|interval)(?!s$)|(?:time|clip|{_COUNTED})range){_BESIDE}{{0,2}}"
 )
 """In the singular: of several times (``timestamps``) a row may have any number, and so two."""
 _LENGTH = re.compile(rf"{_BESIDE}{{0,3}}(?:duration|dur){_BESIDE}{{0,3}}")
+_LONG = re.compile(rf"{_BESIDE}{{0,3}}(?:length|len){_BESIDE}{{0,3}}|(?:num|n)(?:frames|samples)")
+"""As ``_LENGTH``, and likelier that of something else where no start stands beside it."""
+_FROM = re.compile(rf"{_BESIDE}{{0,3}}(?:offset|seek){_BESIDE}{{0,3}}")
+"""A start where a length stands beside it; an offset may be an end, too."""
+_UNITS = {"frames": re.compile("frame"), "samples": re.compile("sample"), "ms": re.compile("(?<!fro)ms|milli")}
 _SHORT = {"ts": ("t", "start"), "te": ("t", "end"), "t0": ("t0", "start"), "t1": ("t0", "end")}
 _SHORT |= {"tmin": ("tmin", "start"), "tmax": ("tmin", "end")}
 _WORDS = {"from": "to", "in": "out", "first": "last"}
 """Alone they are of anything (places, prices, shares), so that no sample is bad for them."""
+_SEVERAL = frozenset(("timestamps", "times"))
 _EDGES_OF_BOXES = {"xmin": "xmax"}
 """Those of a stretch where no other side of a box stands beside them."""
 _OTHER_SIDES = frozenset(("ymin", "ymax"))
@@ -36,6 +44,8 @@ _LONGEST = 48
 """Most letters of a name that is looked at."""
 _A_DATE = 1e7
 """Seconds from which on a number is no place in a medium."""
+_A_DATE_COUNTED = 1e11
+"""As ``_A_DATE``, of milliseconds and samples."""
 _TIMECODE = re.compile(r"(?:(\d{1,3}):)?(\d{1,3}):([0-5]?\d(?:[.,]\d+)?)")
 _TWO = re.compile(r"""[\[(]\s*['"]?([\d:.]+)['"]?\s*,\s*['"]?([\d:.]+)['"]?\s*[\])]""")
 """A list of two as tables of texts have it."""
@@ -45,7 +55,8 @@ class TimeName(NamedTuple):
     """What the name of a column or a key says."""
 
     side: str
-    """``start``, ``end``, ``stretch`` of both, or ``length``."""
+    """``start``, ``end``, ``stretch`` of both, ``length``, or ``from`` and ``long``, which are a start and a length
+    beside one another alone."""
     beside: str
     """The words around, in which a start and its end are alike."""
 
@@ -82,13 +93,18 @@ def time_name(name: str, own: tuple[str, ...] = ()) -> TimeName | None:
         return TimeName("start" if found[2] else "end", f"{before} {found[1]} {found[4]}")
     if _LENGTH.fullmatch(rest):
         return TimeName("length", before)
+    if _FROM.fullmatch(rest) and rest != "offset":  # which is a role
+        return TimeName("from", before)
+    if _LONG.fullmatch(rest):
+        return TimeName("long", before)
     return TimeName("stretch", rest) if _STRETCH.fullmatch(rest) else None
 
 
 @lru_cache(maxsize=4096)
 def may_be_of_pair(name: str) -> bool:
-    """Whether a name says something of times only beside another, with numbers of times, or that these are a box."""
-    return len(name) <= _LONGEST and ((plain := _plain(name)) in _PAIRED or plain in _OTHER_SIDES)
+    """Whether a name says something of times only beside another, with numbers of times, or in several rows, or that
+    these are a box."""
+    return len(name) <= _LONGEST and any(_plain(name) in names for names in (_PAIRED, _OTHER_SIDES, _SEVERAL))
 
 
 def _plain(name: str) -> str:
@@ -105,11 +121,15 @@ def stretches(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, .
     starts: dict[str, list[str]] = {}
     ends: dict[str, list[str]] = {}
     lengths: list[str] = []
+    more: dict[str, list[str]] = {"from": [], "long": []}
     for name in said:
         if name in taken or (of := time_name(name, own)) is None:
             continue
         if of.side == "stretch":
-            yield from _in_one(name, said[name])
+            if of.beside != "time" or not is_drawn_before():
+                yield from _in_one(name, said[name])
+        elif of.side in more:
+            more[of.side].append(name)
         elif of.side == "length":
             lengths.append(name)
         else:
@@ -120,7 +140,11 @@ def stretches(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, .
                 if (found := _of_two((start, end), said[start], said[end])) is not None:
                     yield found
     if not ends:
-        yield from _with_lengths(said, [name for names in starts.values() for name in names], lengths)
+        begins = [name for names in starts.values() for name in names]
+        yield from _with_lengths(said, begins, lengths)
+        if not is_drawn_before():
+            yield from _of_one_unit(said, [*begins, *more["from"]], [*lengths, *more["long"]])
+            yield from _to_offsets(said, begins, more["from"])
     yield from (found for found in pairs(said, taken) if is_surely_time(found))
 
 
@@ -133,6 +157,13 @@ def pairs(said: Mapping[str, Any], taken: Collection[str]) -> Iterator[Stretch]:
         found = _of_two((named[start], named[end]), said[named[start]], said[named[end]])
         if found is not None and not found.coded and 0 <= found.times[0] < found.times[1] < _A_DATE:
             yield found
+
+
+def several(said: Mapping[str, Any], taken: Collection[str]) -> Iterator[Stretch]:
+    """Two times in a list under a name of several, which may be of anything that happens then."""
+    for name in said:
+        if len(name) <= _LONGEST and _plain(name) in _SEVERAL and name not in taken:
+            yield from _in_one(name, said[name])
 
 
 def _has_other_sides(said: Mapping[str, Any]) -> bool:
@@ -161,6 +192,33 @@ def _with_lengths(said: Mapping[str, Any], starts: Sequence[str], lengths: Seque
             if found is not None and found.plain and 0 < found.times[0] < _A_DATE and found.times[1] > 0:
                 begin, lasts = found.times
                 yield found._replace(times=(begin, begin + lasts), has_length=True)
+
+
+def _of_one_unit(said: Mapping[str, Any], starts: Sequence[str], lengths: Sequence[str]) -> Iterator[Stretch]:
+    """As ``_with_lengths``, of counts of one thing, such as frames, and under names that say less."""
+    for start in starts:
+        for length in lengths:
+            found = _of_two((start, length), said[start], said[length])
+            if found is None or found.coded or _unit(start) != _unit(length) or not found.times[0] > 0:
+                continue
+            begin, lasts = found.times
+            if lasts > 0 and begin < (_A_DATE if found.plain else _A_DATE_COUNTED):
+                yield found._replace(times=(begin, begin + lasts), has_length=True)
+
+
+def _to_offsets(said: Mapping[str, Any], starts: Sequence[str], offsets: Sequence[str]) -> Iterator[Stretch]:
+    """Starts with the offset at which they end, as DCASE has them, in another unit than seconds."""
+    for start in starts:
+        for end in offsets:
+            found = _of_two((start, end), said[start], said[end])
+            if found is not None and _unit(start) == _unit(end) and 0 <= found.times[0] < found.times[1]:
+                yield found
+
+
+def _unit(name: str) -> str:
+    """What a name says that is counted; empty of seconds, and of nothing."""
+    plain = _plain(name)
+    return next((unit for unit, words in _UNITS.items() if words.search(plain)), "")
 
 
 def _of_two(names: tuple[str, ...], start: Any, end: Any) -> Stretch | None:
