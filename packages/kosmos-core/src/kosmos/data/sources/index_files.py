@@ -31,11 +31,12 @@ _FIGURE = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?|[0-9a-fA-F]{32,}|nan|NaN")
 _APART = re.compile(r"[,;|\t ]")
 
 
-def refuse_index_beside(media: ClassFolderTable, files: Sequence[str]) -> ClassFolderTable:
+def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked: bool = False) -> ClassFolderTable:
     """The table of media in class folders, with a remark where a file says something of a few of them.
 
     Args:
         files: as ``folders.list_files`` gives them.
+        asked: the media are there to be continued: where a list has their texts they go without any.
 
     Raises:
         DataError: a file is a list that says something of many of them: their texts are there, most likely.
@@ -50,6 +51,9 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str]) -> ClassF
         said = _Said.of(lines, known, is_table=suffix_of(name) in DELIMITED)
         line = f"{' '.join(said.line.split()):.60}"
         if said.is_list_of_texts(name, known, told, share):
+            if asked:
+                what = f"{name} lists media that lie in folders ({line}); it is not read, and no answer is expected"
+                return replace(media, named=False, remark=what)
             raise DataError(
                 f"{media.folder}: {name} lists media that lie in folders ({line}), so that their "
                 "texts seem to be there; to learn these write them into a metadata.csv (file_name,text) or a "

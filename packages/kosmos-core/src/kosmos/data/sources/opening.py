@@ -19,7 +19,6 @@ from kosmos.data.sources.file_lists import refuse_list
 from kosmos.data.sources.file_names import COMPRESSED, rows_suffix, suffix_of
 from kosmos.data.sources.file_options import read_options
 from kosmos.data.sources.given import refuse_noted
-from kosmos.data.sources.index_files import refuse_index_beside
 from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import hold_lines, index_json
 from kosmos.data.sources.jsonl import JsonlTable, index_jsonl
@@ -32,6 +31,7 @@ from kosmos.data.sources.request import Request, add_modalities, checked_root, f
 from kosmos.data.sources.shards import open_each
 from kosmos.data.sources.splits import Split, splits_of_data
 from kosmos.data.sources.textfiles import index_prompts, index_text
+from kosmos.data.sources.texts_of_names import with_texts_beside
 from kosmos.data.sources.token_numbers import told_of_files
 from kosmos.data.unpacked import unpack_each, without_packing
 from kosmos.errors import ConfigError, DataError, EmptySplit
@@ -262,7 +262,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
         return finish(replace(media, below=_below(path, request.root)), layout, request, name_files=False)
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
         folders.refuse_rows_beside(classes, files)
-        classes = refuse_index_beside(classes, files)
+        classes = with_texts_beside(classes, files, asked=request.asked)
         layout.check(classes.columns)
         return finish(replace(classes, below=_below(path, request.root)), layout, request, name_files=False)
     if (found := folders.data_files(path, files)) is not None:
