@@ -8,6 +8,7 @@ import pytest
 
 from kosmos.data.document import Text
 from kosmos.errors import DataError, SampleError
+from kosmos.train.order import PIECES, keep_older
 
 
 @pytest.fixture
@@ -191,6 +192,40 @@ def test_labels_of_pieces_are_no_text_of_the_whole(open_, folder, labels):
     ):
         source.document(0)
     assert source.document(1).segments[-1].text == "1\t2\tthree\nfour"
+
+
+SRT = "1\n00:00:00,500 --> 00:00:02,000\nHello you.\n\n2\n00:00:02,000 --> 00:00:03,000\nBye.\n"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        (SRT, r'holds subtitles, .*manifest.jsonl \({"audio": "a.wav", "clip": \[0.5, 2.0\], "text": "Hello you."}; docs'),
+        ("WEBVTT\n\n00:00.500 --> 00:02.000 align:start\nHello.\n", r'"clip": \[0.5, 2.0\], "text": "Hello."}'),
+        ("0 46797 She had your dark suit.\n", r"begins with the first and the last sample of the medium \(0 46797\)"),
+        ("0 2000 h#\n2000 4559 she\n4559 9000 had\n", "its lines are the first and the last sample of a piece"),
+    ],
+)
+def test_subtitles_and_samples_beside_a_medium_are_no_text_of_the_whole(open_, folder, pieces, said):
+    source = open_(folder(named={"a.wav": None, "a.txt": pieces}))
+    with pytest.raises(SampleError, match=rf"a\.txt: .*{said}"):
+        source.document(0)
+    keep_older(*({"data": {"sources": [{"name": source.name, **fact}]}} for fact in ({}, {PIECES: "lengths"})), [source])
+    assert source.document(0).segments[-1].text == pieces.strip()  # as a run has learned it that was begun before
+
+
+@pytest.mark.parametrize(
+    ("medium", "text"),
+    [
+        ("a.png", SRT),
+        ("a.wav", "Go --> there"),
+        ("a.wav", "0 1 Once"),
+        ("a.wav", "3 4000 Thousands"),
+        ("a.wav", "0 9000 a\nb"),
+    ],
+)
+def test_other_arrows_and_numbers_are_a_text(open_, folder, medium, text):
+    assert open_(folder(named={medium: None, "a.txt": text})).document(0).segments[-1].text == text.strip()
 
 
 @pytest.mark.parametrize(
