@@ -29,6 +29,7 @@ from kosmos.data.sources.splits import split_of
 from kosmos.data.sources.textfiles import longest_piece
 from kosmos.data.sources.unnamed import warnings_of as warnings_of_unnamed
 from kosmos.data.sources.wishes import warnings_of as warnings_of_wishes
+from kosmos.data.stated_lengths import longer_than_stated
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import fitting
 from kosmos.model.lora import LoRALinear
@@ -88,6 +89,7 @@ def doubts(
     if not resumed:
         yield from _preferences(config, backbone)
         yield from misspelt_marks(routes, sources)
+        yield from longer_than_stated(routes, sources)
         yield from _never_scored(config) if scored is not None and not scored else ()
         yield from _scored_and_trained(config)
         yield from held_out_elsewhere(config, sources, scored or ())

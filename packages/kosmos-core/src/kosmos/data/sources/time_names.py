@@ -100,6 +100,12 @@ def time_name(name: str, own: tuple[str, ...] = ()) -> TimeName | None:
     return TimeName("stretch", rest) if _STRETCH.fullmatch(rest) else None
 
 
+def states_length(name: str) -> bool:
+    """Whether a name is that of a length in seconds."""
+    of = time_name(name)
+    return of is not None and of.side == "length" and not _unit(name)
+
+
 @lru_cache(maxsize=4096)
 def may_be_of_pair(name: str) -> bool:
     """Whether a name says something of times only beside another, with numbers of times, or in several rows, or that
