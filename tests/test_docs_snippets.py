@@ -21,6 +21,7 @@ from kosmos.data.asked import asked_of
 from kosmos.data.sources import open_source
 from kosmos.data.sources.opening import open_parts
 from kosmos.data.turns import is_chat
+from kosmos.errors import DataError
 from kosmos.plugins import load_plugins
 from kosmos.run_choices import open_choices
 from kosmos.run_file import make_run
@@ -51,7 +52,12 @@ SHORTER = {
 """What would take long, and what is run in its place."""
 PARTS = ("file: ", "put: ", "from: ", "board: ", "cells")
 """Begin the markers of blocks that are parts of packages, or of the code, or the main module."""
-AFTER = {"chats": "with_runs", "after a run": "with_runs", "two runs": "with_answers"}
+AFTER = {
+    "chats": "with_runs",
+    "after a run": "with_runs",
+    "two runs": "with_answers",
+    "transcripts": "with_transcripts",
+}
 """Markers of blocks that want a run to be there, and the fixtures that make it."""
 
 
@@ -99,6 +105,45 @@ def with_answers(at_home: Path) -> Path:
         )
         (at_home / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return at_home
+
+
+@pytest.fixture
+def with_transcripts(at_home: Path) -> Path:
+    """With recordings whose texts are in files of their names."""
+    cue = "1\n00:00:0{} --> 00:00:02{}\nHello\nyou.\n\n2\n00:01:02{} --> 00:01:03{}\nBye.\n"
+    said = [{"start": 0.5, "end": 2.0, "text": " Hello you."}, {"start": 62.0, "end": 63.0, "text": " Bye."}]
+    files = {
+        "talks/a.json": json.dumps({"text": "Hello you. Bye.", "segments": said, "language": "en"}),
+        "talks/b.srt": cue.format("0,500", ",000", ",000", ",000"),
+        "talks/c.vtt": "WEBVTT\n\n" + cue.format("0.500", ".000 align:start", ".000", ".000"),
+        "talks/d.txt": "0.5\t2.0\tHello you.\n62.0\t63.0\tBye.\n",
+        "corpus/txt/p1/p1_0.txt": "Hello\nyou.\n",
+        "corpus/txt/p1/p1_1.txt": "Bye.",
+    }
+    media = [f"talks/{name}.flac" for name in "abcd"] + ["corpus/wav48/p1/p1_0.flac", "corpus/wav48/p1/p1_1.flac"]
+    for name, text in {**files, **dict.fromkeys(media, "medium")}.items():
+        (at_home / name).parent.mkdir(parents=True, exist_ok=True)
+        (at_home / name).write_text(text)
+    return at_home
+
+
+def test_transcripts_become_rows_as_the_page_says(with_transcripts: Path) -> None:
+    times, files = blocks("python", "transcripts")
+    known = {"split": "train", "held_out": 0.0, "registry": load_plugins(), "modalities": ("audio",)}
+    with pytest.raises(DataError, match=r"segments.*docs: Use your own data, Transcripts with times\)$"):
+        open_source("talks/a.json", **known)
+    run_block(times)
+    source = open_source("talks", **known)
+    found = [
+        (d.segments[0].source.name, d.segments[0].clip, d.segments[1].text) for d in map(source.document, range(8))
+    ]
+    both = [((0.5, 2.0), "Hello you."), ((62.0, 63.0), "Bye.")]
+    assert found == [(f"{name}.flac", *piece) for name in "abcd" for piece in both]
+    with pytest.raises(DataError, match="Transcripts in files of their own"):
+        open_source("corpus", **known)
+    run_block(files)
+    source = open_source("corpus", **known)
+    assert [source.document(row).segments[1].text for row in range(2)] == ["Hello you.", "Bye."]
 
 
 def test_two_runs_are_compared_as_the_page_says(with_answers: Path, capsys: pytest.CaptureFixture[str]) -> None:

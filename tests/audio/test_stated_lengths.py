@@ -40,8 +40,11 @@ def test_a_file_that_is_longer_than_its_row_states_is_told_of_once(told, name):
 
 @pytest.mark.parametrize(
     "said",
-    [{"duration": 2.0}, {"duration": 1.6}, {"duration": 60}, {"duration": 2000}, {"duration_ms": 1}, {"duration": 0}]
-    + [{"duration": "long"}, {"offset": 0, "duration": 1.0}, {"clip": [0, 1], "duration": 1.0}],
+    [
+        *({"duration": value} for value in (2.0, 1.6, 60, 2000, 0, "long")),
+        *({**said, "duration": 1.0} for said in ({"offset": 0}, {"clip": [0, 1]})),
+        {"duration_ms": 1},
+    ],
 )
 def test_what_is_about_as_long_or_a_piece_is_not(told, said):
     assert told(**said) == []

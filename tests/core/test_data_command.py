@@ -410,3 +410,20 @@ def test_what_stands_for_media_in_the_texts_of_other_models_is_told(rows, capsys
     rows.write_text(json.dumps({"query": text, "response": "A cat.", "split": "train"}) + "\n")
     out = data(capsys, rows)[1]
     assert (f"rows: texts spell {told}, which stay plain text" in out) if told else "texts spell" not in out
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("<sound>\nWhat?", True),
+        ("What? <SPEECH>", True),
+        ("<b>What</b>?", False),
+        ("<x> and <x>", False),
+        ("What?", False),
+    ],
+)
+def test_what_stands_once_for_each_medium_is_told_as_its_place(rows, capsys, text, told):
+    row = {"image": "a.png", "query": text, "response": "<noise> A cat.", "split": "train"}
+    rows.write_text(json.dumps(row) + "\n")
+    name = re.search(r"<\w+>", f"{text}<none>")[0]
+    assert (f"rows: texts spell {name}, which stay plain text" in data(capsys, rows)[1]) == told

@@ -11,6 +11,7 @@ import torch
 from kosmos.compose import compose
 from kosmos.evaluate import generated
 from kosmos.evaluate.answer_metrics import anls, relaxed_accuracy, vqa_accuracy
+from kosmos.evaluate.class_metrics import macro_f1
 from kosmos.evaluate.meters import perplexity
 from kosmos.evaluate.metrics import bleu, char_error_rate, exact_match, rouge_l, word_error_rate
 from support.runs import small_run, ticks_registry
@@ -65,6 +66,14 @@ def test_one_option_of_error_rates_leaves_what_the_other_is_of():
     assert word_error_rate(ignore_punctuation=True)(["hello world"], ["Hello, world!"]) == 0.5
     assert word_error_rate(ignore_punctuation=True)(["wont"], ["won't"]) == 1.0
     assert char_error_rate(ignore_case=True)(["A  b"], ["a b"]) == pytest.approx(1 / 3)
+
+
+def test_letters_without_case_are_those_of_unicode():
+    for said, right in (("STRASSE", "straße"), ("İSTANBUL", "istanbul"), ("ΟΔΟΣ", "οδος")):
+        for score in (exact_match(ignore_case=True), macro_f1(ignore_case=True)):
+            assert score([said], [right]) == 1.0
+        assert word_error_rate(ignore_case=True)([said], [right]) == 0.0
+        assert word_error_rate()([said], [right]) == 1.0
 
 
 def test_a_reference_without_words_counts_by_what_was_inserted():

@@ -200,7 +200,10 @@ SRT = "1\n00:00:00,500 --> 00:00:02,000\nHello you.\n\n2\n00:00:02,000 --> 00:00
 @pytest.mark.parametrize(
     ("pieces", "said"),
     [
-        (SRT, r'holds subtitles, .*manifest.jsonl \({"audio": "a.wav", "clip": \[0.5, 2.0\], "text": "Hello you."}; docs'),
+        (
+            SRT,
+            r'holds subtitles, .*manifest.jsonl \({"audio": "a.wav", "clip": \[0.5, 2.0\], "text": "Hello you."}; docs',
+        ),
         ("WEBVTT\n\n00:00.500 --> 00:02.000 align:start\nHello.\n", r'"clip": \[0.5, 2.0\], "text": "Hello."}'),
         ("0 46797 She had your dark suit.\n", r"begins with the first and the last sample of the medium \(0 46797\)"),
         ("0 2000 h#\n2000 4559 she\n4559 9000 had\n", "its lines are the first and the last sample of a piece"),
@@ -210,7 +213,9 @@ def test_subtitles_and_samples_beside_a_medium_are_no_text_of_the_whole(open_, f
     source = open_(folder(named={"a.wav": None, "a.txt": pieces}))
     with pytest.raises(SampleError, match=rf"a\.txt: .*{said}"):
         source.document(0)
-    keep_older(*({"data": {"sources": [{"name": source.name, **fact}]}} for fact in ({}, {PIECES: "lengths"})), [source])
+    keep_older(
+        *({"data": {"sources": [{"name": source.name, **fact}]}} for fact in ({}, {PIECES: "lengths"})), [source]
+    )
     assert source.document(0).segments[-1].text == pieces.strip()  # as a run has learned it that was begun before
 
 

@@ -27,6 +27,8 @@ _SPECIAL = re.compile(
     r"<\|\w{1,40}\|>|<\w{1,30}_(?:soft_token|pad|token|placeholder|context)>|<(?:start|end)_of_\w{1,30}>", re.I
 )
 """As tokenizers call what they put around turns and in the places of media. Some stand many times in turn."""
+_PLACE = re.compile(r"<([A-Za-z]\w{1,29})>")
+"""As texts of others name a medium where it belongs."""
 MOST_SPELLED = 8
 """Such names that are told."""
 
@@ -82,7 +84,7 @@ def told_apart(found: Sequence[Stretch], plan: DocumentPlan) -> tuple[list[Stret
 
 def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> list[str]:
     """Special tokens, of the tokenizer or called as those of others are, whose names stand in the text of half of the
-    documents, at least; no more than a few.
+    documents, at least; and what stands in their places of media. No more than a few.
 
     They stay plain text there, which hardly anybody means: such texts come of another library's chat template.
     """
@@ -91,7 +93,22 @@ def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -
     counts = Counter({name: sum(name in text for text in texts) for name in names})
     for text in texts:
         counts.update(sorted({found for found in _SPECIAL.findall(text) if found not in tokenizer.special_ids}))
+    for pieces in documents:
+        counts.update(_places(pieces, tokenizer))
     return [name for name, count in counts.items() if 2 * count >= max(1, len(texts))][:MOST_SPELLED]
+
+
+def _places(pieces: Sequence[DocumentPlan], tokenizer: Tokenizer) -> set[str]:
+    """Names in angles that a document asks with, each as often as it has media, and never closed (``<sound>``)."""
+    media = sum(len(plan.media) for plan in pieces)
+    if not media:
+        return set()
+    text = "".join(tokenizer.decode(plan.token_ids[~plan.train].tolist()) for plan in pieces)
+    found = Counter(_PLACE.findall(text))
+    known = tokenizer.special_ids
+    return {
+        f"<{n}>" for n, count in found.items() if count == media and f"</{n}>" not in text and f"<{n}>" not in known
+    }
 
 
 def named_file(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> str:

@@ -37,11 +37,11 @@ def longer_than_stated(routes: Mapping[str, Route], sources: Sequence[Source]) -
                 continue
             if found is not None:
                 name, length_s = found
+                named = "" if name == "duration" else f" (columns: {{offset: offset, duration: {name}}})"
                 yield (
-                    f"{source.name}: its rows state a {name}, and files are longer ({source.origin(index)}: {length_s:g} "
-                    "s): the text of each row is learned for the whole of its file; where its beginning is meant, "
-                    f"write offset: 0 beside {name}"
-                    + ("" if name == "duration" else f" (columns: {{offset: offset, duration: {name}}})")
+                    f"{source.name}: its rows state a {name}, and files are longer ({source.origin(index)}: "
+                    f"{length_s:g} s): the text of each row is learned for the whole of its file; where its beginning "
+                    f"is meant, write offset: 0 beside {name}{named}"
                 )
                 break
 

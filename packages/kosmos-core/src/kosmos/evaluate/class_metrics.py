@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kosmos.evaluate.answer import Generated
-from kosmos.evaluate.metrics import SeveralMetric, composed, mean
+from kosmos.evaluate.metrics import SeveralMetric, composed, folded, mean
 
 MOST_CLASSES = 50
 """Of a source whose classes are told one by one: of more, what is expected is free text."""
@@ -83,7 +83,7 @@ class MacroF1:
         return plain, plain if plain in classes else classes[0]
 
     def _plain(self, text: str) -> str:
-        return composed(text.strip().lower() if self.ignore_case else text.strip())
+        return composed(folded(text.strip()) if self.ignore_case else text.strip())
 
 
 def figures_by_class(answers: Sequence[Generated], metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:

@@ -82,7 +82,7 @@ def exact_match(*, ignore_case: bool = False) -> SeveralMetric:
     """
 
     def plain(text: str) -> str:
-        return composed(text.strip().lower() if ignore_case else text.strip())
+        return composed(folded(text.strip()) if ignore_case else text.strip())
 
     return BestOf(lambda prediction, reference: float(plain(prediction) == plain(reference)))
 
@@ -137,13 +137,18 @@ def composed(text: str) -> str:
     return text if unicodedata.is_normalized("NFC", text) else unicodedata.normalize("NFC", text)
 
 
+def folded(text: str) -> str:
+    """Without case, as Unicode folds it: a sharp s is ss, and a dotted capital I is the small one."""
+    return text.casefold().replace("i\u0307", "i")
+
+
 def _plainly(ignore_case: bool, ignore_punctuation: bool) -> Callable[[str], str]:
     """How texts are compared."""
     if not (ignore_case or ignore_punctuation):
         return composed
 
     def plain(text: str) -> str:
-        text = composed(text.lower() if ignore_case else text)
+        text = composed(folded(text) if ignore_case else text)
         return _without_punctuation(text) if ignore_punctuation else text
 
     return plain

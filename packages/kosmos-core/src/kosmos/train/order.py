@@ -298,7 +298,10 @@ def _others(
     """What differs; ``in_effect`` tells what a value of ``saved`` or ``now`` comes to."""
     for path, one, other in differences(saved, now, ""):
         before, after = in_effect(path, one, saved), in_effect(path, other, now)
-        unknown = path.endswith((".fingerprint", f".{ENDS}", f".{PIECES}")) and None in (before, after)  # older checkpoints lack it
+        unknown = path.endswith((".fingerprint", f".{ENDS}", f".{PIECES}")) and None in (
+            before,
+            after,
+        )  # older checkpoints lack it
         if before != after and not unknown:  # else one of them states what the other leaves to the component
             yield path, before, after
 

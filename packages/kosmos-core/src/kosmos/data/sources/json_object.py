@@ -12,6 +12,8 @@ from kosmos.data.sources.chat_turns import OPENAI, SHAREGPT
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.file_names import rows_suffix
 from kosmos.data.sources.json_pieces import BEGIN, PIECE, JsonText, Readable
+from kosmos.data.sources.time_names import time_name
+from kosmos.data.sources.well_known import is_medium
 from kosmos.data.unpacked import unpacked, without_packing
 from kosmos.errors import DataError
 from kosmos.names import listed
@@ -53,6 +55,8 @@ class _Value(NamedTuple):
     """Whether it is a list of objects, and no chat."""
     keys: frozenset[str] | None
     """Of the object that it is; None where it is none."""
+    is_of_pieces: bool = False
+    """Whether it is rows that have a start and an end, and name no file: of one medium, which is named nowhere."""
 
 
 def told_of_file(path: Path) -> str:
@@ -83,6 +87,11 @@ def told_of_row(row: Mapping[str, Any], path: Path) -> str:
 
 
 def _told(values: Sequence[_Value], path: Path) -> str:
+    if pieces := next((value.key for value in values if value.is_of_pieces), ""):
+        return (
+            f"; the file is one object, and under {pieces!r} are pieces of one medium, which is named nowhere; write a "
+            "row for each that names it, with clip: [start, end] (docs: Use your own data, Transcripts with times)"
+        )
     if lists := [value.key for value in values if value.is_rows]:
         under = f"{lists[0]!r}" if len(lists) == 1 else f"one of {listed(map(repr, lists), at_most=4)}"
         renamed = "" if rows_suffix(path.name) == ".json" else f"call the file {path.stem}.json, and "
@@ -120,7 +129,13 @@ def _value(text: JsonText, key: str) -> _Value:
 def _value_of(key: str, value: Any) -> _Value:
     is_rows = isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
     is_rows = is_rows and value[0].keys().isdisjoint((*OPENAI, *SHAREGPT))
-    return _Value(key, is_rows, frozenset(value) if isinstance(value, Mapping) else None)
+    of_pieces = is_rows and _is_of_piece(value[0])
+    return _Value(key, is_rows, frozenset(value) if isinstance(value, Mapping) else None, of_pieces)
+
+
+def _is_of_piece(row: Mapping[str, Any]) -> bool:
+    sides = {of.side for name in row if (of := time_name(name)) is not None}
+    return {"start", "end"} <= sides and not any(map(is_medium, row.values()))
 
 
 class _Head:
