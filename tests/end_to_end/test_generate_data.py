@@ -329,3 +329,20 @@ def test_scores_of_a_run_whose_data_have_changed_come_with_a_warning(call: Call,
         "warning: rows: 28 documents to train on, 38 when the run was trained; unless the data state a split, others "
         "are held out now, and some that are scored may have been trained on"
     )
+
+
+def test_data_are_named_with_their_columns_and_the_names_of_folders_are_told_to_be_expected(
+    call: Call, trained: Path
+) -> None:
+    Path("rows.csv").write_text("file,caption\nphotos/a.png,a cat\n")
+    fields = "{path: rows.csv, columns: {image: file, text: caption}}"
+    for command in ("generate", "eval"):
+        status, said, named = call(command, trained, "--data", fields, *(FEW if command == "generate" else ()))
+        assert (status, named) == (0, [])
+        assert "a cat" in said[0] if command == "generate" else any("rows" in line for line in said)
+    status, _, (line,) = call("generate", trained, "--data", "{path: rows.csv, colums: {}}", *FEW)
+    assert status == 2 and line.endswith("colums: unknown field; did you mean columns?")
+    Path("rows.csv").unlink()
+    asked = call("generate", trained, "--data", ".", "--max-documents", 1, "--prompt", "What?", *FEW)
+    assert asked[2][0].startswith("hint: .: expected is the name of each file's folder (such as photos), as nothing")
+    assert call("generate", trained, "--data", ".", "--max-documents", 1, *FEW)[2] == []

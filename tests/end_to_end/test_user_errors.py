@@ -405,12 +405,8 @@ def test_a_model_in_the_place_of_a_component_is_said_to_be_an_option_of_some(cal
     assert " or timm may have it: {name: NAME, model: resnet18}" in line
 
 
-def test_columns_that_scoring_cannot_be_told_of_are_to_be_in_the_file(
-    call: Call, trained: Path, tmp_path: Path
-) -> None:
+def test_columns_of_what_is_scored_are_named_with_it(call: Call, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("image,caption\na.png,a cat\n")
     _, (line,) = call("eval", trained, "--data", "rows.csv")
     assert "name it (columns: {text: COLUMN})" in line
-    assert line.endswith(
-        "have neither of themselves: say 'evaluate.sources=[{path: rows.csv, columns: ...}]' --data rows.csv"
-    )
+    assert line.endswith("; on the command line that is --data '{path: rows.csv, columns: ...}'")

@@ -153,14 +153,14 @@ def to_score(parts: Parts) -> Source:
 def open_named(
     config: RunConfig,
     registry: Registry,
-    paths: Sequence[str],
+    paths: Sequence[str | DocumentsConfig],
     warn: Callable[[str], None] = lambda line: None,
     *,
     root: Path | None = None,
 ) -> list[Source]:
-    """What a saved run is scored on when data are named.
+    """What a saved run is scored on when data are named, by paths or as entries of ``evaluate.sources``.
 
-    Of a source of the run (by its path or name) the part that the run held out; of other data the part that they
+    Of a source of the run (by its path or name alone) the part that the run held out; of other data the part that they
     themselves state as held out, and where they state none, all of them: nothing of them was trained on.
 
     Args:
@@ -170,8 +170,8 @@ def open_named(
     Raises: as ``open_sources``, and ConfigError where a source of the run is to have another ``root``.
     """
     sources, places = [], Places()
-    for path in paths:
-        known = _known(config, path)
+    for one in paths:
+        known, path = _known(config, one), one if isinstance(one, str) else one.path
         if known is not None:
             _refuse_root(root, known[0], path)
             with opened_before():
@@ -185,26 +185,26 @@ def open_named(
             elif may_be(Path(path), Path(other.path)):
                 what = f"may be the run's source {other.path}, moved or copied, most of which was trained on"
                 warn(f"data {path!r}: {what}; {FOLLOW} and leave --data out to score what was held out")
-        sources.append(to_score(_open_as_it_is(config, registry, path, root)))
+        sources.append(to_score(_open_as_it_is(config, registry, one, root)))
     return distinct(sources, "--data", "score them one after the other")
 
 
 def open_asked(
-    config: RunConfig, registry: Registry, paths: Sequence[str], *, root: Path | None = None
+    config: RunConfig, registry: Registry, paths: Sequence[str | DocumentsConfig], *, root: Path | None = None
 ) -> list[Source]:
     """What a saved run is to continue: all documents of each, in their order, of which none needs an answer.
 
     Args:
-        root: as of ``open_named``.
+        paths: as of ``open_named``, and so is ``root``.
 
     Raises: as ``open_named``.
     """
     sources = []
-    for path in paths:
-        if (known := _known(config, path)) is None:
-            parts = _open_as_it_is(config, registry, path, root, asked=True)
+    for one in paths:
+        if (known := _known(config, one)) is None:
+            parts = _open_as_it_is(config, registry, one, root, asked=True)
         else:
-            _refuse_root(root, known[0], path)
+            _refuse_root(root, known[0], str(one))
             parts = _open(config, registry, *known, asked=True)
         sources.append(parts.whole())
     return distinct(sources, "--data", "name them one after the other")
@@ -222,22 +222,22 @@ def _refuse_root(root: Path | None, entry: DocumentsConfig, path: str) -> None:
 
 
 def _open_as_it_is(
-    config: RunConfig, registry: Registry, path: str, root: Path | None, *, asked: bool = False
+    config: RunConfig, registry: Registry, one: str | DocumentsConfig, root: Path | None, *, asked: bool = False
 ) -> Parts:
-    """A source that is named without settings but ``root``, whose advice would be to give others."""
+    """A source that is none of the run's. Where it is named by its path alone, columns are named so."""
+    entry = SourceConfig(path=one) if isinstance(one, str) else one
     try:
-        return _open(config, registry, SourceConfig(path=path, root=root), asked=asked)
+        return _open(config, registry, entry.model_copy(update={"root": entry.root or root}), asked=asked)
     except DataError as error:
-        if "columns: {" not in str(error):
+        if "columns: {" not in str(error) or not isinstance(one, str):
             raise
-        raise type(error)(
-            f"{error}; data that are named to be {'continued' if asked else 'scored'} have neither of themselves: say "
-            f"'evaluate.sources=[{{path: {path}, columns: ...}}]' --data {path}"
-        ) from error
+        raise type(error)(f"{error}; on the command line that is --data '{{path: {one}, columns: ...}}'") from error
 
 
-def _known(config: RunConfig, path: str) -> tuple[DocumentsConfig, str] | None:
-    """Which source of the run has this path or name, and its place there; None where none has."""
+def _known(config: RunConfig, path: str | DocumentsConfig) -> tuple[DocumentsConfig, str] | None:
+    """Which source of the run has this path or name, and its place there; None where none has, or it is an entry."""
+    if not isinstance(path, str):
+        return None
     for place, entries in (("data.sources", config.data.sources), (SCORED, config.evaluate.sources)):
         for number, entry in enumerate(entries):
             known = (entry.path, entry.name or short_name(entry.path))

@@ -35,7 +35,10 @@ Step = Annotated[
 ]
 Data = Annotated[
     list[str] | None,
-    typer.Option(help="Registered name, folder, file, files by a pattern in quotes or hub id; may be repeated."),
+    typer.Option(
+        help="Registered name, folder, file, files by a pattern in quotes or hub id, or fields as of data.sources such "
+        "as '{path: FILE, columns: {text: sentence}}'; may be repeated."
+    ),
 ]
 
 Epochs = Annotated[
@@ -133,7 +136,9 @@ def short_options(
     if modalities:
         layer["modalities"] = ",".join(modalities)
     if data:
-        layer["data"] = {"sources": [{"path": path} for path in data]}
+        from kosmos.commands.named_data import source_of
+
+        layer["data"] = {"sources": [source_of(text) for text in data]}
     length = {name: value for name, value in (("steps", steps), ("epochs", epochs)) if value is not None}
     if len(length) > 1:
         raise ConfigError("--steps and --epochs: both say how long the run is; leave one out")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kosmos.commands.answers import AnswerLines, answer_row, as_line
 from kosmos.commands.arguments import aside
 from kosmos.commands.causes import incident_lines, root_advice
+from kosmos.commands.named_data import path_of, settings_of
 from kosmos.commands.unfinished import made_by
 from kosmos.commands.writing import LongPrompts
 from kosmos.data.chat import chat_prompt
@@ -20,6 +21,7 @@ from kosmos.data.document import Document, Source, Text
 from kosmos.data.foreign import calling
 from kosmos.data.quarantine import Incident
 from kosmos.data.sources.folders import counts_files
+from kosmos.data.sources.joined import ClassFolderTable, Rooted
 from kosmos.data.sources.textfiles import TextTable
 from kosmos.data.turns import is_chat
 from kosmos.errors import DataError, SampleError
@@ -27,6 +29,7 @@ from kosmos.names import listed
 from kosmos.visible import say
 
 if TYPE_CHECKING:
+    from kosmos.config import DocumentsConfig
     from kosmos.evaluate.generated import Writing
     from kosmos.runtime.parallel import Parallel
     from kosmos.train.saved import SavedRun
@@ -65,7 +68,7 @@ class Asking:
 
 def continue_data(
     run: SavedRun,
-    paths: Sequence[str],
+    named: Sequence[str | DocumentsConfig],
     root: str | None,
     asking: Asking,
     how: Writing,
@@ -79,6 +82,7 @@ def continue_data(
     """Write a line for each document, in their order, and name those that cannot be used.
 
     Args:
+        named: paths, and entries as of ``evaluate.sources``.
         resume: go on where the file of answers ends, if there is one.
         as_json: say as JSON how many there are, where they are in a file.
         parallel: the processes that share the documents; the first of them writes.
@@ -94,15 +98,17 @@ def continue_data(
     config, registry = run.composition.config, run.composition.registry
     incidents: list[Incident] = []
     long = LongPrompts(run.composition.planner.max_tokens)
+    paths = [path_of(one) for one in named]
     places: list[tuple[int, int]] = []
     """Source and row of each of them, in their order."""
     with AnswerLines(answers, resume=resume) as lines, aside():
-        sources = open_asked(config, registry, paths, root=Path(root) if root else None)
+        sources = open_asked(config, registry, named, root=Path(root) if root else None)
         _say(line for source in sources for line in passed_over(source, list(config.modalities)))
         _say(line for source in sources for line in _of_texts(source))
         _say(f"warning: {line}" for source in sources for line in remarks_of(source))
         _hint_at_chats(run, sources, asking)
-        settings = {"command": "generate", "max_documents": max_documents, **how.settings()} | asking.settings()
+        _say(line for source in sources if asking.typed for line in _of_folders(source))
+        settings = {"command": "generate", "max_documents": max_documents, **how.settings()} | asking.settings() | settings_of(named)
         parallel.main_only(lambda: lines.begin(made_by(run, sources, paths, settings), paths))
         before = lines.left_out
         try:
@@ -170,6 +176,18 @@ def _of_texts(source: Source) -> Iterator[str]:
     elif isinstance(table, TextTable):
         taken = f"{count:,} {'piece' if count == 1 else 'pieces'} of text, cut as in training"
         yield f"hint: {source.name}: {taken}; of a file alone each line is a prompt"
+
+
+def _of_folders(source: Source) -> Iterator[str]:
+    """Of media in folders, by the names of which the answers to a question of somebody's own are no right ones."""
+    table = getattr(source, "table", None)
+    table = table.table if isinstance(table, Rooted) else table
+    if isinstance(table, ClassFolderTable) and table.named and len(table):
+        yield (
+            f"hint: {source.name}: expected is the name of each file's folder (such as "
+            f"{table.files[0].split('/')[-2]}), as nothing else says what is right; metrics are of use where --prompt "
+            "asks for these names"
+        )
 
 
 def _hint_at_chats(run: SavedRun, sources: Sequence[Source], asking: Asking) -> None:

@@ -43,9 +43,9 @@ EVAL = {
         "gen_kwargs generation_kwargs temperature top_k top_p num_beams seed do_sample"
     ),
     "questions are asked as they stand": "num_fewshot few_shot fewshot",
-    "as a source of its own: 'evaluate.sources=[{path: PATH, template: ...}]' --data PATH": "template",
-    "as a source of its own: 'evaluate.sources=[{path: PATH, columns: {...}}]' --data PATH, or "
-    "--choices '{path: PATH, columns: {...}}' of questions with answers to choose from": "columns",
+    "as a field of its source: --data '{path: PATH, template: ...}'": "template",
+    "as a field of its source: --data '{path: PATH, columns: {...}}', or --choices '{path: PATH, columns: {...}}' of "
+    "questions with answers to choose from": "columns",
     "--nproc": "num_processes gpus",
     "--step N, or best": "checkpoint ckpt",
 }

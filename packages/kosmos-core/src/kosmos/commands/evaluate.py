@@ -36,6 +36,7 @@ from kosmos.commands.choices import (
 from kosmos.commands.continued import unspaced
 from kosmos.commands.elsewhere import EVAL
 from kosmos.commands.metrics import Metric, metrics_of
+from kosmos.commands.named_data import SUCH_AS, named_data, path_of, settings_of
 from kosmos.commands.scored_answers import (
     Wanted,
     check_options,
@@ -56,6 +57,7 @@ from kosmos.visible import in_a_line, say
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kosmos.config import DocumentsConfig
     from kosmos.data.choices import ChoiceSource
     from kosmos.data.document import Source
     from kosmos.evaluate.choices import Chosen
@@ -85,7 +87,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help="Score these instead of the run's held-out part; may be repeated. Of data that the run was trained "
-            "on, the part that it held out; of other data, the part that they state as held out, or all of them."
+            "on, the part that it held out; of other data, the part that they state as held out, or all of them. A "
+            f"path, or fields as of evaluate.sources such as {SUCH_AS}."
         ),
     ] = None,
     choices: Choices = None,
@@ -127,6 +130,7 @@ def evaluate(
         fields = _fields(output, context.args)
         named = named_choices(choices or ())
         _check_data(data or (), root, is_asked=bool(named))
+        given = named_data(data or ())
         check_stop(stop)
         apart = ByValue(by, _warn)
         if generate and choices and not data:
@@ -149,11 +153,12 @@ def evaluate(
         wanted = Wanted(min(generate, max_documents), most, metrics, apart, tuple(stop or ()))
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
         own = [] if data or choices else run.composition.config.evaluate.choices
-        sources = _sources(run, output, data, root, alone=not own) if data or not choices else []
-        lines, paths = AnswerLines(answers, resume=resume), [*(data or ()), *(one.path for one in named)]
+        sources = _sources(run, output, given, root, alone=not own) if given or not choices else []
+        of_data = [path_of(one) for one in given]
+        lines, paths = AnswerLines(answers, resume=resume), [*of_data, *(one.path for one in named)]
         asked = [one.name or short_name(one.path) for one in (*named, *own)]
         settings = {"command": "eval", "choices": asked, "max_documents": max_documents} | wanted.settings()
-        settings |= columns_of([*named, *own])
+        settings |= columns_of([*named, *own]) | settings_of(given)
         check_written(answers, generate, asked)
         questions = opened_choices(run, named, root, max_documents) if asked else []
         even = run.composition.config.evaluate.is_even
@@ -176,7 +181,7 @@ def evaluate(
     if unwritten is not None:
         raise unwritten
     if parallel.is_main:
-        _refuse_nothing(result, sources, data or (), [one.path for one in named], root)
+        _refuse_nothing(result, sources, of_data, [one.path for one in named], root)
 
 
 def _tell(result: dict[str, Any], *, as_json: bool) -> None:
@@ -292,7 +297,9 @@ def _warn(line: str) -> None:
     say(f"warning: {line}", file=sys.stderr)
 
 
-def _sources(run: SavedRun, output: str, data: Sequence[str] | None, root: str | None, *, alone: bool) -> list[Source]:
+def _sources(
+    run: SavedRun, output: str, data: Sequence[str | DocumentsConfig], root: str | None, *, alone: bool
+) -> list[Source]:
     """Of ``data``, or what the run holds out. Raises DataError where that is nothing, and there is nothing else."""
     sources = _named(run, data, root) if data else _held_out(run)
     if alone and not sources:
@@ -311,7 +318,7 @@ def _held_out(run: SavedRun) -> list[Source]:
     return held_out
 
 
-def _named(run: SavedRun, data: Sequence[str], root: str | None) -> list[Source]:
+def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | None) -> list[Source]:
     from kosmos.data.sources.blind import blind_of
     from kosmos.data.sources.remarks import remarks_of
     from kosmos.run_sources import open_named
@@ -319,7 +326,7 @@ def _named(run: SavedRun, data: Sequence[str], root: str | None) -> list[Source]
     composition = run.composition
     folder = Path(root) if root else None
     sources = open_named(composition.config, composition.registry, data, _warn, root=folder)
-    how = "'evaluate.sources=[{path: FILE, columns: ...}]' --data FILE names them"
+    how = "--data '{path: FILE, columns: ...}' names them"
     blind = (line for source in sources for line in blind_of(source, composition.config.modalities, how))
     for line in (*chain.from_iterable(map(remarks_of, sources)), *blind, *unspaced(run, sources)):
         _warn(line)

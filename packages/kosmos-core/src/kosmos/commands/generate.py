@@ -22,6 +22,7 @@ from kosmos.commands.arguments import (
     split_fields,
 )
 from kosmos.commands.elsewhere import GENERATE, called_elsewhere
+from kosmos.commands.named_data import SUCH_AS, named_data
 from kosmos.commands.named_media import files_of, named_medium
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import check_answers
@@ -69,8 +70,8 @@ Continued = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PATH",
-        help="Continue each document of a file or folder: what stands before its answer, or all of it; may be "
-        "repeated. A --prompt follows each.",
+        help="Continue each document of a file or folder: what stands before its answer, or all of it. A path, or "
+        f"fields as of evaluate.sources such as {SUCH_AS}; may be repeated. A --prompt follows each.",
     ),
 ]
 
@@ -130,6 +131,7 @@ def generate(
         _check_text("--system", system or "")
         of_data = {"--root": root, "--answers": answers, "--max-documents": max_documents, "--nproc": nproc}
         _check_data(data or (), of_data, resume=resume)
+        named = named_data(data or ())
     if not data:
         refuse_ranks("kosmos generate without --data")
     if nproc is not None and not is_launched():
@@ -154,7 +156,7 @@ def generate(
         if data:
             asking = Asking(_texts_alone(segments), chat, system)
             continue_data(
-                run, data, root, asking, how, answers=answers, resume=resume, max_documents=max_documents,
+                run, named, root, asking, how, answers=answers, resume=resume, max_documents=max_documents,
                 as_json=as_json, parallel=parallel,
             )  # fmt: skip
             return
