@@ -147,3 +147,33 @@ def test_tables_are_scored_as_lines_are(tmp_path: Path, capsys) -> None:
 def test_exact_match_needs_no_torch(file: Path) -> None:
     code = f"import sys\nfrom kosmos.cli import main\nmain(['score', {str(file)!r}])\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns"),
+    [
+        ([{"text": "one two", "pred_text": "one too", "audio_filepath": "a.wav"}], ""),
+        ([{"reference": "one two", "hypothesis": "one too"}], ""),
+        ([{"text": "one two", "hypothesis": "one too"}], ""),
+        ([{"said": "one too", "meta": {"truth": "one two"}, "expected": "x"}], "{answer: said, expected: meta.truth}"),
+        ([{"answer": "x", "said": "one too", "expected": "one two"}], "{answer: said}"),
+        ([{"answer": "one too", "all": ["one two", "three"]}], "{references: all}"),
+    ],
+)
+def test_keys_of_others_are_known_or_named(tmp_path: Path, capsys, lines, columns) -> None:
+    path = tmp_path / "asr.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    file = f"{{path: {path}, columns: {columns}}}" if columns else str(path)
+    assert main(["score", file, "--metric", "word_error_rate", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["file"], found["generated"]["asr"]["word_error_rate"]) == (str(path), 0.5)
+
+
+def test_columns_of_a_table_are_named_and_an_empty_answer_is_one(tmp_path: Path, capsys) -> None:
+    (tmp_path / "asr.csv").write_text("hyp,ref\n,one\ntwo,two\n")
+    fields = f"{{path: {tmp_path / 'asr.csv'}, columns: {{answer: hyp, expected: ref}}}}"
+    assert main(["score", fields]) == 0
+    assert "documents 2, cut 0, exact_match 50.00" in capsys.readouterr().out
+    for wrong in ("{path: a, columns: {said: hyp}}", "{columns: {answer: hyp}}", "{path: a, root: b}"):
+        assert main(["score", wrong]) == 2
+        assert "expected" in capsys.readouterr().err

@@ -108,7 +108,11 @@ def continue_data(
         _say(f"warning: {line}" for source in sources for line in remarks_of(source))
         _hint_at_chats(run, sources, asking)
         _say(line for source in sources if asking.typed for line in _of_folders(source))
-        settings = {"command": "generate", "max_documents": max_documents, **how.settings()} | asking.settings() | settings_of(named)
+        settings = (
+            {"command": "generate", "max_documents": max_documents, **how.settings()}
+            | asking.settings()
+            | settings_of(named)
+        )
         parallel.main_only(lambda: lines.begin(made_by(run, sources, paths, settings), paths))
         before = lines.left_out
         try:

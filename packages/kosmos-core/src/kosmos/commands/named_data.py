@@ -19,7 +19,7 @@ _FIELDS = re.compile(r"\s*\{.*:.*\}\s*", re.DOTALL)
 
 
 def source_of(text: str) -> dict[str, Any]:
-    """What a ``--data`` names, as an entry of ``data.sources``. Raises ConfigError where it is neither path nor fields."""
+    """What a ``--data`` names, as an entry of ``data.sources``. Raises ConfigError where it is neither."""
     if _FIELDS.fullmatch(text) is None or os.path.lexists(text):
         return {"path": text}
     value = yaml_of("--data", text, f"a path, or fields as {SUCH_AS}")

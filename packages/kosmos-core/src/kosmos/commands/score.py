@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kosmos.commands.answer_columns import ANSWERS, RIGHT, SUCH_AS, Line, by_role, named_file
 from kosmos.commands.arguments import aside, refuse_empty, refuse_ranks
 from kosmos.commands.by_value import class_lines, figures_by_value, told, value_lines
-from kosmos.commands.metrics import SUCH_AS, metrics_of
+from kosmos.commands.metrics import SUCH_AS as SUCH_METRICS
+from kosmos.commands.metrics import metrics_of
 from kosmos.commands.scored_answers import failure, figures_and_failed, generated_lines
 from kosmos.commands.unfinished import progress_of
 from kosmos.errors import ConfigError, DataError, SampleError
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 Metric = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help=f"Score by this too: a name, or with options such as {SUCH_AS}; may be repeated."
+        metavar="NAME", help=f"Score by this too: a name, or with options such as {SUCH_METRICS}; may be repeated."
     ),
 ]
 By = Annotated[
@@ -40,16 +42,16 @@ By = Annotated[
         "answer.",
     ),
 ]
-Line = Mapping[str, Any]
-ANSWERS = ("answer", "prediction", "predictions")
-"""Keys of what was answered; the first that a line has counts."""
-RIGHT = ("expected", "reference", "references")
-"""Keys of what is right: a text, a number or a list of these. All of them count, and the first is what is expected."""
 
 
 def score(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="JSON lines, CSV or TSV: answer, and expected or references.")
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="JSON lines, CSV or TSV: answer, and expected or references. Where they are called otherwise, fields "
+            f"such as {SUCH_AS}.",
+        ),
     ],
     metric: Metric = None,
     by: By = None,
@@ -63,6 +65,7 @@ def score(
     refuse_ranks("kosmos score")
     refuse_empty("--by", by)
     named = metrics_of(metric or ())
+    file, columns = named_file(file)
 
     from kosmos.evaluate.answer_scores import only_expected, text_metrics, without_several
     from kosmos.evaluate.class_metrics import figures_by_class
@@ -74,7 +77,7 @@ def score(
         unfinished = progress_of(path).exists()
         if unfinished:
             _warn(f"{file}: is not complete, as {progress_of(path).name} beside it says; its answers so far are scored")
-        answers, without = _read(path, may_be_cut=unfinished)
+        answers, without = _read(path, columns, may_be_cut=unfinished)
         result: dict[str, Any] = {"file": file, "without_expected": without, "generated": {}}
         values = _values(by, answers, file) if by is not None else []
         apart: dict[str, dict[str, dict[str, Any]]] = {}
@@ -117,10 +120,11 @@ def _source(line: Line, path: Path) -> str:
     return source if isinstance(source, str) else path.stem
 
 
-def _read(path: Path, *, may_be_cut: bool) -> tuple[list[tuple[Line, Generated]], int]:
+def _read(path: Path, columns: Mapping[str, str], *, may_be_cut: bool) -> tuple[list[tuple[Line, Generated]], int]:
     """The lines with what they answer, and how many have no right answer.
 
     Args:
+        columns: by role, where they are named.
         may_be_cut: the last line may be, and is then passed over.
 
     Raises:
@@ -128,9 +132,9 @@ def _read(path: Path, *, may_be_cut: bool) -> tuple[list[tuple[Line, Generated]]
     """
     found: list[tuple[Line, Generated]] = []
     without = 0
-    for where, line in _lines(path, may_be_cut=may_be_cut):
+    for where, line in _lines(path, columns, may_be_cut=may_be_cut):
         try:
-            answer = _answer(line, where)
+            answer = _answer(by_role(line, columns), where)
         except SampleError as error:
             raise DataError(f"{where}: {error}") from error
         if answer is None:
@@ -138,16 +142,18 @@ def _read(path: Path, *, may_be_cut: bool) -> tuple[list[tuple[Line, Generated]]
         else:
             found.append((line, answer))
     if not found:
-        why = f"none of its {without:,} lines has an expected answer (expected, or references)" if without else "empty"
+        right = ", or ".join(columns[role] for role in ("expected", "references") if role in columns)
+        lacks = f"none of its {without:,} lines has an expected answer ({right or 'expected, or references'})"
+        why = lacks if without else "empty"
         raise DataError(f"{path}: {why}")
     return found, without
 
 
-def _lines(path: Path, *, may_be_cut: bool) -> Iterator[tuple[str, Line]]:
+def _lines(path: Path, columns: Mapping[str, str], *, may_be_cut: bool) -> Iterator[tuple[str, Line]]:
     from kosmos.data.sources.delimited import SUFFIXES
 
     if path.suffix.lower() in SUFFIXES:
-        yield from _rows(path)
+        yield from _rows(path, columns)
         return
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -170,19 +176,20 @@ def _lines(path: Path, *, may_be_cut: bool) -> Iterator[tuple[str, Line]]:
         raise DataError(f"{path}: cannot be read ({error.strerror}); give a file of lines of answers") from error
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Line]]:
+def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, Line]]:
     """Of a table. An answer that is empty there is one in which nothing was written."""
     from kosmos.data.sources.delimited import index_delimited
 
     table = index_delimited(path)
-    table = replace(table, nested=tuple(name for name in table.names if name == RIGHT[-1]))
+    of_answers, lists = (columns.get("answer"), *ANSWERS), (columns.get("references"), RIGHT[-1])
+    table = replace(table, nested=tuple(name for name in table.names if name in lists))
     for number in range(len(table)):
         where = table.origin(number)
         try:
             row = table.row(number)
         except SampleError as error:
             raise DataError(f"{where}: {error}") from error
-        yield where, {name: "" if value is None and name in ANSWERS else value for name, value in row.items()}
+        yield where, {name: "" if value is None and name in of_answers else value for name, value in row.items()}
 
 
 def _answer(line: Line, where: str) -> Generated | None:
@@ -193,7 +200,9 @@ def _answer(line: Line, where: str) -> Generated | None:
     key = next((name for name in ANSWERS if name in line), None)
     if key is None:
         keys = ", ".join(map(str, line)) or "none"
-        raise SampleError(f"no answer; expected the keys answer, and expected or references, got {keys}")
+        raise SampleError(
+            f"no answer; expected the keys answer, and expected or references, got {keys}; name others ({SUCH_AS})"
+        )
     answer = _text(line[key], key)
     first, *more = [texts for name in RIGHT if (texts := _texts(line.get(name), name))] or [[]]
     if not first:
