@@ -117,10 +117,10 @@ def with_transcripts(at_home: Path) -> Path:
         "talks/b.srt": cue.format("0,500", ",000", ",000", ",000"),
         "talks/c.vtt": "WEBVTT\n\n" + cue.format("0.500", ".000 align:start", ".000", ".000"),
         "talks/d.txt": "0.5\t2.0\tHello you.\n62.0\t63.0\tBye.\n",
-        "corpus/txt/p1/p1_0.txt": "Hello\nyou.\n",
-        "corpus/txt/p1/p1_1.txt": "Bye.",
+        "corpus/txt/p1/0.txt": "Hello\nyou.\n",
+        "corpus/txt/p2/0.txt": "Bye.",
     }
-    media = [f"talks/{name}.flac" for name in "abcd"] + ["corpus/wav48/p1/p1_0.flac", "corpus/wav48/p1/p1_1.flac"]
+    media = [f"talks/{name}.flac" for name in "abcd"] + ["corpus/wav48/p1/0.flac", "corpus/wav48/p2/0.flac"]
     for name, text in {**files, **dict.fromkeys(media, "medium")}.items():
         (at_home / name).parent.mkdir(parents=True, exist_ok=True)
         (at_home / name).write_text(text)

@@ -33,7 +33,7 @@ TREES = [
 def test_files_of_the_names_of_media_hold_their_texts(open_, tmp_path, names) -> None:
     folder = make(tmp_path / "set", *names)
     first = next(name for name in sorted(names) if name.endswith(".flac"))
-    said = rf"set: \d of its \d media in folders have a file of their name .*\({first}, .*metadata.csv \(file_name,text"
+    said = rf"set: \d of its \d media in folders have a file of their name .*\({first}, .*(metadata.csv|manifest.jsonl)"
     with pytest.raises(DataError, match=said):
         open_(folder)
     with opened_before():

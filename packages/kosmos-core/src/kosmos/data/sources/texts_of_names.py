@@ -17,12 +17,10 @@ from kosmos.data.sources.since import is_opened_before
 from kosmos.errors import DataError, SampleError
 
 JSON = ".json"
-KINDS = frozenset((
-    *(".txt", ".text", ".lab", ".trn", ".trans", ".transcript", ".caption", ".captions", ".tag", ".tags"),
-    *(".srt", ".vtt", ".sbv", ".ass", ".ssa", ".lrc", ".ttml", ".textgrid", ".ctm", ".stm", ".eaf", ".phn", ".wrd"),
-    JSON,
-))  # fmt: skip
-"""Suffixes of texts, subtitles and labels."""
+TIMED = frozenset(".srt .vtt .sbv .ass .ssa .lrc .ttml .textgrid .ctm .stm .eaf .phn .wrd".split())
+"""Suffixes of subtitles and labels, which say when something is said."""
+KINDS = TIMED.union(".txt .text .lab .trn .trans .transcript .caption .captions .tag .tags".split(), [JSON])
+"""With those of texts."""
 _SAYS = re.compile(
     rb'"(text|transcript|transcripts|transcription|normalized_text|caption|captions|sentence|segments|utterance)"\s*:'
 )
@@ -44,42 +42,46 @@ def with_texts_beside(media: ClassFolderTable, files: Sequence[str], *, asked: b
     """
     if is_opened_before():
         return media
-    if said := _in_files_of_names(media, files):
-        if asked:
-            return replace(media, named=False, remark=f"{said}; they are not read, and no answer is expected")
-        raise DataError(
-            f"{media.folder}: {said}, so that their texts seem to be there; to learn these write them into a "
-            "metadata.csv (file_name,text; docs: Use your own data, Transcripts in files of their own), to learn the "
-            f"names of the folders (such as {media.files[0].split('/')[-2]}) move them elsewhere"
-        )
-    return refuse_index_beside(media, files, asked=asked)
+    media = refuse_index_beside(media, files, asked=asked)
+    if not media.named or not (found := _in_files_of_names(media, files)):
+        return media
+    medium, text = next(iter(found.items()))
+    said = (
+        f"{len(found):,} of its {len(media):,} media in folders have a file of their name with another suffix "
+        f"({medium}, {text})"
+    )
+    if asked:
+        return replace(media, named=False, remark=f"{said}; they are not read, and no answer is expected")
+    how = "metadata.csv (file_name,text; docs: Use your own data, Transcripts in files of their own)"
+    if suffix_of(text) in TIMED:
+        how = "manifest.jsonl, a row for each piece (docs: Use your own data, Transcripts with times)"
+    raise DataError(
+        f"{media.folder}: {said}, so that their texts seem to be there; to learn these write them into a {how}, to "
+        f"learn the names of the folders (such as {media.files[0].split('/')[-2]}) move them elsewhere"
+    )
 
 
-def _in_files_of_names(media: ClassFolderTable, files: Sequence[str]) -> str:
-    """Which of the media have files of their names; empty where most have none."""
+def _in_files_of_names(media: ClassFolderTable, files: Sequence[str]) -> dict[str, str]:
+    """The media that have files of their names, each with one; none where most have none."""
     texts: dict[str, str] = {}
+    beside: dict[str, str] = {}
     for name in files:
         if suffix_of(name) in KINDS and not tells_of_data(name):
-            texts |= dict.fromkeys(_stems(name), name)
+            for stem in _stems(name):
+                texts[stem] = beside[f"{name.rpartition('/')[0]}/{stem}"] = name
     if not texts:
-        return ""
+        return {}
     found: dict[str, str] = {}
     of_parts: dict[str, str] = {}
     for name in media.files:
         stem = stem_of(name)
         if stem in texts:
-            found[name] = texts[stem]
+            found[name] = beside.get(f"{name.rpartition('/')[0]}/{stem}", texts[stem])
         elif (less := _LESS.fullmatch(stem)) is not None and less[1] in texts:
             of_parts[name] = texts[less[1]]
     if 4 * len({*of_parts.values()}) >= len(media.files):  # else a text of a class, it may be
         found |= of_parts
-    if 2 * len(found) < len(media.files) or not _says_something(media, found):
-        return ""
-    medium, text = next(iter(found.items()))
-    return (
-        f"{len(found):,} of its {len(media.files):,} media in folders have a file of their name with another suffix "
-        f"({medium}, {text})"
-    )
+    return found if 2 * len(found) >= len(media.files) and _says_something(media, found) else {}
 
 
 def _stems(name: str) -> Iterator[str]:
