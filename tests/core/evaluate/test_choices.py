@@ -341,7 +341,7 @@ def test_questions_that_are_asked_without_what_they_are_about_are_told(run: Path
     status, _, err = asked(run, capsys, [row], "--data", str(run.parent / "blind.jsonl"))
     assert status == 0
     first, second = (line for line in err.splitlines() if "imageID may name" in line)
-    assert first.startswith("warning: blind: no document holds") and first.endswith("--data FILE names them")
+    assert first.startswith("warning: blind: no document holds") and first.endswith("columns: ...}' names them")
     assert second.startswith("warning: some: no question holds a medium") and second.endswith("{answer: truth}}'")
     status, _, err = asked(run, capsys, [{**row, "imageID": None}])
     assert (status, err) == (0, "")

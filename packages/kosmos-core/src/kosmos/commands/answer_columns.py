@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from kosmos.commands.arguments import yaml_of
+from kosmos.commands.fields import yaml_of
 from kosmos.errors import ConfigError, SampleError
 
 Line = Mapping[str, Any]

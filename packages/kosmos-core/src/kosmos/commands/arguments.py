@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from kosmos.commands.elsewhere import called_elsewhere
+from kosmos.commands.fields import source_of
 from kosmos.config import RunConfig
 from kosmos.config_length import LENGTHS
 from kosmos.errors import ConfigError, unwritable
@@ -136,8 +137,6 @@ def short_options(
     if modalities:
         layer["modalities"] = ",".join(modalities)
     if data:
-        from kosmos.commands.named_data import source_of
-
         layer["data"] = {"sources": [source_of(text) for text in data]}
     length = {name: value for name, value in (("steps", steps), ("epochs", epochs)) if value is not None}
     if len(length) > 1:
@@ -202,27 +201,6 @@ def refuse_empty(option: str, value: str | None) -> None:
     """
     if value is not None and not value.strip():
         raise ConfigError(f"{option}: the value is empty (an unset variable?); give one, or leave the option out")
-
-
-def yaml_of(option: str, text: str, expected: str) -> Any:
-    """The value of an option that is YAML.
-
-    Args:
-        expected: in words, where it is none.
-
-    Raises:
-        ConfigError: it is no YAML, or a key stands there twice.
-    """
-    import yaml
-
-    from kosmos.run_file import load_yaml
-
-    try:
-        return load_yaml(text)
-    except yaml.YAMLError as error:
-        key = getattr(error, "key", None)
-        why = f"{key} stands there twice" if key else f"is not YAML; expected {expected}"
-        raise ConfigError(f"{option} {text}: {why}") from error
 
 
 def check_given_once(paths: Sequence[str], option: str = "--data") -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import check_given_once, yaml_of
+from kosmos.commands.arguments import check_given_once
 from kosmos.commands.continued import passed_over
+from kosmos.commands.fields import yaml_of
 from kosmos.errors import DataError
 from kosmos.visible import say
 

@@ -35,8 +35,9 @@ from kosmos.commands.choices import (
 )
 from kosmos.commands.continued import unspaced
 from kosmos.commands.elsewhere import EVAL
+from kosmos.commands.fields import SUCH_AS
 from kosmos.commands.metrics import Metric, metrics_of
-from kosmos.commands.named_data import SUCH_AS, named_data, path_of, settings_of
+from kosmos.commands.named_data import named_data, path_of, settings_of
 from kosmos.commands.scored_answers import (
     Wanted,
     check_options,

@@ -22,7 +22,8 @@ from kosmos.commands.arguments import (
     split_fields,
 )
 from kosmos.commands.elsewhere import GENERATE, called_elsewhere
-from kosmos.commands.named_data import SUCH_AS, named_data
+from kosmos.commands.fields import SUCH_AS
+from kosmos.commands.named_data import named_data
 from kosmos.commands.named_media import files_of, named_medium
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import check_answers

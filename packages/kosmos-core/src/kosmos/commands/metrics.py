@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kosmos.commands.arguments import refuse_empty, yaml_of
+from kosmos.commands.arguments import refuse_empty
+from kosmos.commands.fields import yaml_of
 from kosmos.errors import ConfigError
 
 if TYPE_CHECKING:

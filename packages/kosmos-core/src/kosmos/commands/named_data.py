@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kosmos.commands.arguments import yaml_of
+from kosmos.commands.fields import source_of
 from kosmos.errors import ConfigError
 
 if TYPE_CHECKING:
     from kosmos.config import DocumentsConfig
-
-SUCH_AS = "'{path: FILE, columns: {text: sentence}}'"
-_FIELDS = re.compile(r"\s*\{.*:.*\}\s*", re.DOTALL)
-"""Braces of a pattern (``{a,b}.jsonl``) hold no colon."""
-
-
-def source_of(text: str) -> dict[str, Any]:
-    """What a ``--data`` names, as an entry of ``data.sources``. Raises ConfigError where it is neither."""
-    if _FIELDS.fullmatch(text) is None or os.path.lexists(text):
-        return {"path": text}
-    value = yaml_of("--data", text, f"a path, or fields as {SUCH_AS}")
-    if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
-        raise ConfigError(f"--data {text}: expected a path, or fields as {SUCH_AS}")
-    return dict(value)
 
 
 def named_data(given: Sequence[str]) -> list[str | DocumentsConfig]:
@@ -41,8 +25,8 @@ def named_data(given: Sequence[str]) -> list[str | DocumentsConfig]:
 
     found: list[str | DocumentsConfig] = []
     for text in given:
-        if (entry := source_of(text)) == {"path": text}:
-            found.append(text)
+        if (entry := source_of(text)).keys() == {"path"}:
+            found.append(entry["path"])
             continue
         try:
             found += RunConfig.model_validate({"evaluate": {"sources": [entry]}}).evaluate.sources

@@ -91,7 +91,10 @@ def columns_of(timed: Collection[str], named: Collection[str], columns: Collecti
     """
     own = (*timed, *named)
     edges = {edge for name in own for edge in edges_of(name)}
-    return {column for column in columns if column in edges or _may_be_time(column, own)} if timed else set()
+    found = {column for column in columns if column in edges or _may_be_time(column, own)} if timed else set()
+    of = {column: name.side for column in found if (name := time_name(column, own)) is not None}
+    # Beside no start a count of frames is none of them, and may be a wish.
+    return found if {"start", "from"} & {*of.values()} else {column for column in found if of.get(column) != "long"}
 
 
 def is_beside(key: str, part: Collection[str]) -> bool:
