@@ -15,7 +15,7 @@ import pytest
 from kosmos import make_run
 from kosmos.cli import main
 from kosmos.commands.by_value import told, value_lines
-from kosmos.evaluate.by_value import called
+from kosmos.evaluate.by_value import called, ranked
 from kosmos.train.run import train_model
 
 ROWS = [
@@ -126,6 +126,11 @@ def test_fifty_values_are_shown_the_most_frequent_first() -> None:
     assert [line.split() for line in shown[50:]] == [
         "and 10 more values (--json has all) 55".split(), "mean over values 50.00 %".split()
     ]  # fmt: skip
+
+
+def test_values_that_are_numbers_come_by_their_size() -> None:
+    assert ranked({"30": 5, "4": 1, "2.5": 9}) == ["2.5", "4", "30"]
+    assert ranked({"30": 5, "4": 1, "none": 9}) == ["none", "30", "4"]
 
 
 def test_values_are_called_as_json_has_them_and_texts_as_they_are() -> None:

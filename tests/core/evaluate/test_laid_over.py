@@ -45,8 +45,9 @@ def test_data_that_have_moved_are_named_and_keep_their_name(run: Path, capsys, m
 
 
 def test_a_device_and_a_precision_may_be_others(run: Path, monkeypatch) -> None:
-    saved = load_run(run / "run", overrides={"train": {"device": "cpu", "precision": "bf16"}})
+    saved = load_run(run / "run", overrides={"train": {"device": "cpu", "precision": "bf16", "compile": False}})
     assert (saved.device, saved.dtype) == (torch.device("cpu"), torch.bfloat16)
+    assert saved.composition.config.train.compile is False  # by which it is scored
     assert load_run(run / "run", device="cpu").dtype == torch.float32
 
 

@@ -1,15 +1,26 @@
-"""Large models score and write by kernels in bf16 on a CPU, and are as they were behind it."""
+"""Large models score by kernels in bf16 on a CPU, and are as they were behind it."""
 
 from __future__ import annotations
 
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from kosmos import Document, Documents, Text, generate_answers, generate_texts, make_run, score
+from kosmos import (
+    Document,
+    Documents,
+    Registry,
+    Text,
+    compile_model,
+    generate_text,
+    generate_texts,
+    make_run,
+    score,
+)
 from kosmos.compose import Composition, compose
 from kosmos.model import attention_compiled, cpu_kernels, kernels_in_use
 from kosmos.model.kernels_in_use import by_kernels
@@ -42,14 +53,32 @@ def test_scores_are_those_without_kernels_but_for_rounding(parts: Composition) -
     assert not parts.model.by_kernels
 
 
-def test_what_is_written_of_many_is_by_kernels(parts: Composition) -> None:
-    documents = [Document(f"{n}", (Text(f"{n} + 1 = "), Text(f"{n + 1}", train=True))) for n in range(3)]
+LLAMA = {
+    "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "backbone", [{"name": "decoder", "layers": 1}, {"name": "hf", "config": LLAMA}], ids=["decoder", "hf"]
+)
+def test_texts_are_written_by_kernels_where_a_caller_has_them_compiled(backbone: dict[str, Any]) -> None:
+    parts = compose(make_run({"backbone": backbone}), Registry.from_modules({}))
+    prompts = [Document(f"{n}", (Text(f"{n} + 1 = "),)) for n in range(2)]
+
+    def write() -> None:
+        generate_text(parts, prompts[0], max_new_tokens=3, dtype=LOW)
+        generate_texts(parts, prompts, max_new_tokens=3, dtype=LOW)
+
     with small_models_train_by_kernels() as names:
-        answers = list(generate_answers(parts, Documents("sums", documents), max_new_tokens=4, dtype=LOW))
-        assert {"norm", "rotate", "swiglu"} <= {*names} and len(answers) == 3
-        prompts = [Document(f"{n}", (Text(f"{n} + 1 = "),)) for n in range(3)]
-        assert generate_texts(parts, prompts, max_new_tokens=4, dtype=LOW) == [answer.text for answer in answers]
-    assert not parts.model.by_kernels
+        write()
+        assert not names  # as kosmos generate, and what a run writes while it trains
+        compile_model(parts, dtype=LOW)
+        write()
+        # The prompt of one, and those of two.
+        assert names.count("attend") == (2 if attention_compiled.binary() is not None else 0)
+        score(parts, [Documents("sums", [Document("1", (Text("2", train=True),))])], dtype=LOW, workers=0)
+    assert parts.model.by_kernels  # a score does not take from a caller what it has
 
 
 def test_a_model_computes_by_kernels_as_long_as_anybody_asks(
@@ -59,12 +88,12 @@ def test_a_model_computes_by_kernels_as_long_as_anybody_asks(
     inside, leave = threading.Event(), threading.Event()
 
     def other() -> None:
-        with by_kernels(parts.model, *AUTO):
+        with by_kernels(parts.model, *AUTO, pytest.fail):
             inside.set()
             assert leave.wait(60)
 
     thread = threading.Thread(target=other)
-    with by_kernels(parts.model, *AUTO):
+    with by_kernels(parts.model, *AUTO, pytest.fail):
         thread.start()
         assert inside.wait(60)
     assert parts.model.by_kernels  # the other thread still computes
@@ -72,7 +101,7 @@ def test_a_model_computes_by_kernels_as_long_as_anybody_asks(
     thread.join()
     assert not parts.model.by_kernels
     for wanted, dtype in ((False, LOW), ("auto", torch.float32)):
-        with by_kernels(parts.model, wanted, torch.device("cpu"), dtype):
+        with by_kernels(parts.model, wanted, torch.device("cpu"), dtype, pytest.fail):
             assert not parts.model.by_kernels
 
 
@@ -81,15 +110,14 @@ def test_without_a_compiler_it_is_said_once(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(kernels_in_use, "WORTH", 0)
     caches = [cpu_kernels.binary, attention_compiled.binary, attention_compiled._compilation]
-    parts = compose(make_run({"backbone": {"name": "decoder"}}), ticks_registry())
+    parts, sources = compose(small_run(), ticks_registry()), [TicksSource("held_out", 20)]
+    for cache in caches:
+        cache.cache_clear()
     try:
-        for cache in caches:
-            cache.cache_clear()
-        said = r"not compiled, which takes longer: train.compile: it needs a C\+\+ compiler"
-        with pytest.warns(UserWarning, match=said), by_kernels(parts.model, *AUTO):
-            assert not parts.model.by_kernels
-        with by_kernels(parts.model, *AUTO):  # a second warning would be an error here
-            assert not parts.model.by_kernels
+        with pytest.warns(UserWarning, match=r"scoring takes longer: train.compile: it needs a C\+\+ comp") as told:
+            expected = score(parts, sources, dtype=LOW, workers=0)
+        assert told[0].filename == __file__
+        assert score(parts, sources, dtype=LOW, workers=0) == expected  # a second warning would be an error here
     finally:
         for cache in caches:
             cache.cache_clear()

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from kosmos import ConfigError, DataError, Document, Documents, Text, compile_model, compose_run, open_training_rows
+from kosmos import (
+    ConfigError,
+    DataError,
+    Document,
+    Documents,
+    Text,
+    compile_model,
+    compose_run,
+    load_run,
+    open_training_rows,
+)
 from kosmos.compose import Composition
 from kosmos.errors import CheckpointError, QuarantineFull
 from kosmos.train.run import train_model
@@ -82,8 +92,13 @@ def test_bad_samples_are_told_and_too_many_end_it() -> None:
             next(rows)
     assert {row["origin"] for row in rows.bad} == {"ticks 3", "ticks 5"} and rows.bad[0]["code"] == "sample"
     mostly = TicksSource("train", broken=tuple(n for n in range(200) if n % 4))
-    with open_training_rows(made(), sources=[mostly]) as rows, pytest.raises(QuarantineFull):
-        list(islice(rows, 100))
+    with open_training_rows(made(), sources=[mostly]) as rows:
+        with pytest.raises(QuarantineFull):
+            list(islice(rows, 100))
+        given, state = rows.step, rows.state()
+    assert 0 < given == state["step"] < 100
+    with open_training_rows(made(), sources=[mostly], state=state) as rows, pytest.raises(QuarantineFull):
+        next(rows)  # the step that was not given comes again, and what was counted is known
 
 
 def test_wrong_states_are_refused() -> None:
@@ -91,13 +106,32 @@ def test_wrong_states_are_refused() -> None:
     with open_training_rows(parts) as rows:
         next(rows)
         state = rows.state()
-    with pytest.raises(ConfigError, match=r"^state: expected what TrainingRows.state\(\) gave"):
-        open_training_rows(parts, state={})
+    for wrong in ({}, [], 5, {**state, "data": {}}, {**state, "order": {}}):
+        with pytest.raises(ConfigError, match=r"^state: .*expected|what TrainingRows.state\(\) gave"):
+            open_training_rows(parts, state=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="these training rows are closed"):
+        next(rows)
     with pytest.raises(CheckpointError, match=r"data.lanes 2, the run now has 4; the order of samples would not go on"):
         open_training_rows(made(data={"lanes": 4}), state=state)
     lacking = {**state, "data": {**state["data"], "lanes": {"0": state["data"]["lanes"]["0"]}}}
     with pytest.raises(CheckpointError, match=r"^state: has no lane 1; give the state of the same rank"):
         open_training_rows(parts, state=lacking)
+    other = {**lacking, "step": 2, "data": {**state["data"], "lanes": {"1": state["data"]["lanes"]["1"]}}}
+    for mixed, why in (([lacking, state], "have the same lanes"), ([lacking, other], "of steps 1, 2")):
+        with pytest.raises(CheckpointError, match=why):
+            open_training_rows(parts, state=mixed)
+
+
+def test_a_run_that_was_loaded_takes_other_sources(tmp_path: Path) -> None:
+    sums = Documents("sums", [Document(f"{n}", (Text(f"{n} + 1 = "), Text(f"{n + 1}", train=True))) for n in range(9)])
+    config = small_run(tmp_path / "run", train={"steps": 1}, evaluate={"max_documents": 1})
+    saved = load_run(train_model(config, sources=[sums], registry=CORE).output, registry=CORE)
+    with open_training_rows(saved.composition, sources=[sums]) as rows:
+        assert {document.source for document in next(rows)[0].documents} == {"sums"}
+    (tmp_path / "text.txt").write_text("a\n\nb\n")
+    weighed = made(data={"sources": [{"path": str(tmp_path / "text.txt"), "weight": 2.0}]})
+    with open_training_rows(weighed, sources=[sums, TicksSource("train")]) as rows:
+        assert len(next(rows)) == 2
 
 
 def test_a_model_is_compiled_as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,5 +143,20 @@ def test_a_model_is_compiled_as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> Non
     compile_model(parts)
     assert parts.model.backbone.blocks[0].by_kernels
     torch.testing.assert_close(parts.model(batch).total, before, rtol=1e-5, atol=1e-5)
-    with pytest.raises(ConfigError, match=r"^composition: expected a Composition"):
-        compile_model(parts.model)  # type: ignore[arg-type]
+    for wrong in ({"composition": parts.model}, {"composition": parts, "dtype": "bf16"}):
+        with pytest.raises(ConfigError, match=r"^(composition|dtype): expected "):
+            compile_model(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_a_loop_of_ones_own_does_not_do_is_said(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"^init: the weights of .* are not loaded here; load_run of it") as told:
+        made(init=str(tmp_path))
+    assert told[0].filename == __file__
+    better, worse = ((Text("1 = "), Text(answer, train=True)) for answer in "12")
+    pairs = Documents("pairs", [Document(f"{n}", better, rejected=worse) for n in range(9)])
+    with (
+        pytest.warns(UserWarning, match=r"^train.objective dpo: is not that of model\(batch\)") as told,
+        open_training_rows(made(train={"objective": "dpo"}), sources=[pairs]) as rows,
+    ):
+        assert [document.is_rejected for document in next(rows)[0].documents[:2]] == [False, True]
+    assert told[0].filename == __file__

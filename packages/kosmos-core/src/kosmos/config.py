@@ -228,7 +228,7 @@ class TrainConfig(LengthConfig):
     compile: bool | Literal["auto"] = "auto"
     """Compile the blocks of the backbone, and of encoders that can be compiled. ``auto`` does so on a GPU; on a CPU it
     compiles what stands between products, and attention in bf16, of a model whose backbone has 4 million parameters or
-    more, in a second."""
+    more, in a second or two; in bf16 a trained run is scored by it too."""
     lanes_at_once: int = Field(default=1, ge=1)
     """Rows of a step that a process computes at once: on a GPU as one row; on a CPU, in runs of one process, each by
     its share of the threads, without dropout. Faster than one after another, for the memory of so many rows. For runs

@@ -95,6 +95,7 @@ def write_disabled(file: Path, disabled: Mapping[str, Collection[str]]) -> None:
 
     Raises:
         ConfigError: it cannot be written.
+        TrainingError: the disk is full.
     """
     text = json.dumps({"disabled": {name: list(disabled[name]) for name in sorted(disabled)}}, indent=2)
     try:

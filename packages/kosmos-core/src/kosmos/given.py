@@ -6,6 +6,7 @@ Torch-free. What a run file says is checked where it is read.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from operator import index
 from os import PathLike
@@ -18,6 +19,16 @@ MAX_SEED = 2**64 - 1
 """The largest that torch takes."""
 A_RUN = "a run's folder, such as 'runs/mine'"
 MADE_BY = "make_run makes one of a mapping"
+_BETWEEN = ("kosmos", "contextlib")
+"""Packages whose frames stand between the code of a caller and a function of ours: those of decorators, too."""
+
+
+def level_of_caller() -> int:
+    """How far up the stack of who calls this the code of Kosmos's caller is, as ``warnings.warn`` counts."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def whole(name: str, value: Any, *, least: int, most: int | None = None) -> int:

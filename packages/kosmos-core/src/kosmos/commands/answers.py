@@ -156,7 +156,7 @@ class AnswerLines:
         return lines
 
     def finish(self) -> None:
-        """All answers are there: nothing is left to go on with. Raises ConfigError where what stands beside stays."""
+        """All answers are there: nothing is left to go on with. Raises as ``write`` where what stands beside stays."""
         if self._progress is None or not (self._resumed or self.count):
             return
         try:

@@ -212,7 +212,8 @@ def check_given_once(paths: Sequence[str], option: str = "--data") -> None:
 
 
 def check_free(argument: str, file: str) -> None:
-    """Raises ConfigError where a file of this name cannot be written, or would be written over."""
+    """Raises ConfigError where a file of this name cannot be written, or would be written over; TrainingError where the
+    disk is full."""
     refuse_empty(argument, file)
     refuse_taken(Path(file))
     if file.endswith(os.sep):

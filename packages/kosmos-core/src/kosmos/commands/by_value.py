@@ -83,7 +83,7 @@ class ByValue:
     def add_documents(self, scores: Mapping[str, Mapping[str, Any]]) -> None:
         """Losses and right answers of documents: ``Scores.by_value`` as plain values."""
         if self.column is not None:
-            self.found["scored"] = {source: _frequent(by_value) for source, by_value in scores.items()}
+            self.found["scored"] = {source: _ranked(by_value) for source, by_value in scores.items()}
 
     def add_questions(self, questions: Sequence[Chosen]) -> None:
         """Of questions that offer several answers."""
@@ -171,8 +171,10 @@ def figures_by_value(
     return found
 
 
-def _frequent(by_value: Mapping[str, dict[str, Any]]) -> Figures:
-    return dict(sorted(by_value.items(), key=lambda entry: (-entry[1]["documents"], entry[0])))
+def _ranked(by_value: Mapping[str, dict[str, Any]]) -> Figures:
+    from kosmos.evaluate.by_value import ranked
+
+    return {value: by_value[value] for value in ranked({value: one["documents"] for value, one in by_value.items()})}
 
 
 def value_lines(by_value: Mapping[str, Any], what: str) -> Iterator[str]:

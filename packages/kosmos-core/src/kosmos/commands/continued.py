@@ -89,6 +89,7 @@ def continue_data(
 
     Raises:
         ConfigError: the answers cannot be written.
+        TrainingError: the disk is full.
         DataError: the data cannot be opened, or none of the documents could be used.
     """
     from kosmos.data.sources.remarks import remarks_of

@@ -148,6 +148,7 @@ def evaluate(
         run = loaded_by_all(parallel, output, as_step(step), fields)
         for line in run.warnings():
             _warn(line)
+        _compile_kernels(run)
         most = max_new_tokens or MAX_NEW_TOKENS
         metrics = named_metrics(run, metrics_of(metric or ())) if generate else {}
         hint_at_escapes(stop)
@@ -192,6 +193,15 @@ def _tell(result: dict[str, Any], *, as_json: bool) -> None:
         print(printed_json({**result, "incidents": list(map(asdict, result["incidents"]))}))
     else:
         say("\n".join([*table(result), *incident_lines(result["incidents"], "left out")]))
+
+
+def _compile_kernels(run: SavedRun) -> None:
+    """Of what scores by them, so that a missing compiler is told as commands tell it, and not as Python does."""
+    from kosmos.model.kernels_in_use import by_kernels
+
+    parts = run.composition
+    with by_kernels(parts.model, parts.config.train.compile, run.device, run.dtype, _warn):
+        pass
 
 
 def _fields(output: str, arguments: Sequence[str]) -> dict[str, Any]:

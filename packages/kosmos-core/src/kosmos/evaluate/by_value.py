@@ -143,11 +143,19 @@ class Column:
 
 
 def grouped(things: Sequence[T], values: Sequence[str]) -> dict[str, list[T]]:
-    """The things of each value, the most frequent value first."""
+    """The things of each value, in the order of ``ranked``."""
     found: dict[str, list[T]] = {}
     for thing, value in zip(things, values, strict=True):
         found.setdefault(value, []).append(thing)
-    return dict(sorted(found.items(), key=lambda group: (-len(group[1]), group[0])))
+    return {value: found[value] for value in ranked({value: len(group) for value, group in found.items()})}
+
+
+def ranked(counts: Mapping[str, int]) -> list[str]:
+    """The most frequent value first; but where all are numbers, such as lengths, by their size."""
+    try:
+        return sorted(counts, key=float)
+    except ValueError:
+        return sorted(counts, key=lambda value: (-counts[value], value))
 
 
 def _origin(source: Source, row: int) -> str | None:

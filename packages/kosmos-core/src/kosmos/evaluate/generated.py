@@ -32,7 +32,6 @@ from kosmos.generate import (
 )
 from kosmos.given import MAX_SEED
 from kosmos.model.choosing import GREEDY_BELOW
-from kosmos.model.kernels_in_use import by_kernels
 from kosmos.runtime.parallel import Parallel
 
 APART = 0x9E3779B1
@@ -196,16 +195,14 @@ def _continue_chunk(
     together = hasattr(composition.model.backbone, "new_batch_cache")
     group: list[tuple[_Asked, ReadyDocument]] = []
     watched = bool(how.stop) or should_stop is not go_on
-    kernels = composition.model, composition.config.train.compile, device, dtype
 
     def write_out() -> list[Generated]:
         prompts = [prompt for _, prompt in group]
         ends = [_end_of(composition, how, should_stop) for _ in prompts] if watched else []
         seeds = [asked.seed for asked, _ in group]
-        with by_kernels(*kernels):
-            written = generate_together(
-                composition, prompts, **how.sampling, device=device, dtype=dtype, seeds=seeds, written=ends
-            )
+        written = generate_together(
+            composition, prompts, **how.sampling, device=device, dtype=dtype, seeds=seeds, written=ends
+        )
         found = [
             asked.written(composition, prompt, ids, how) for (asked, prompt), ids in zip(group, written, strict=True)
         ]
@@ -225,10 +222,9 @@ def _continue_chunk(
             continue
         if not together:
             end = _end_of(composition, how, should_stop)
-            with by_kernels(*kernels):
-                ids = generate_alone(
-                    composition, prompt, **how.sampling, device=device, dtype=dtype, seed=asked.seed, written=end
-                )
+            ids = generate_alone(
+                composition, prompt, **how.sampling, device=device, dtype=dtype, seed=asked.seed, written=end
+            )
             yield [asked.written(composition, prompt, ids, how)]
             continue
         # No more tokens at once than memory sufficed for in training.

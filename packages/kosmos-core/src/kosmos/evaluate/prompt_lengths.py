@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 from kosmos.compose import Composition
 from kosmos.data.document_plan import DocumentPlan
 from kosmos.errors import SampleError
 from kosmos.generate import Look
-from kosmos.given import whole
-
-_BETWEEN = ("kosmos", "contextlib")
-"""Packages whose frames stand between the code that is warned and here: those of decorators and generators, too."""
+from kosmos.given import level_of_caller, whole
 
 
 def told_lengths(composition: Composition, max_prompt_tokens: int | None) -> Look:
@@ -38,15 +34,7 @@ def told_lengths(composition: Composition, max_prompt_tokens: int | None) -> Loo
             warnings.warn(
                 f"{plan.origin}: the prompt takes {len(plan):,} tokens, and a row of the run held {longest:,}: it was "
                 "trained on no document so long; max_prompt_tokens=... says how long prompts may be",
-                stacklevel=_level(),
+                stacklevel=level_of_caller(),
             )
 
     return look
-
-
-def _level() -> int:
-    """How far up the stack of the caller the code of the user is, as ``warnings.warn`` counts."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
-        frame, level = frame.f_back, level + 1
-    return level

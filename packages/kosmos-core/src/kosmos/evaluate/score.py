@@ -8,6 +8,7 @@ prompt and the expected tokens before it. ``tests`` hold it against real generat
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -29,7 +30,7 @@ from kosmos.data.transfer import on_its_way
 from kosmos.errors import ConfigError, DataError
 from kosmos.evaluate.meters import perplexity, standard_error
 from kosmos.evaluate.units import count_units
-from kosmos.given import whole
+from kosmos.given import level_of_caller, whole
 from kosmos.model.kernels_in_use import by_kernels
 from kosmos.model.loss import TokenLosses
 from kosmos.model.objectives import Learning
@@ -266,7 +267,7 @@ def score(
     model.eval()
     count: Callable[[], None] | None = None
     try:
-        compiled = by_kernels(model, composition.config.train.compile, device, dtype)
+        compiled = by_kernels(model, composition.config.train.compile, device, dtype, _warn)
         # Not inference mode: sharded parameters are gathered in here.
         with compiled, torch.no_grad(), autocast(device, dtype):
             for row in _together(feeder, parallel, should_stop, at):
@@ -284,6 +285,10 @@ def score(
         model.train(was_training)
     scores = _collect(counter.tallies, incidents, parallel)
     return scores if allow_none else _some(scores, sources)
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=level_of_caller())
 
 
 def _together(

@@ -1,10 +1,13 @@
-"""Whether a model computes by our kernels on a CPU: a large one does in training, and in bf16 in scores and answers."""
+"""Whether a model computes by our kernels on a CPU: a large one does in training, and in bf16 while it is scored.
+
+Texts are written without them, unless a caller has asked for them: a token at a time gains nothing, and what a run
+writes while it trains is to be what ``kosmos generate`` writes.
+"""
 
 from __future__ import annotations
 
 import threading
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -59,16 +62,21 @@ def give_up_kernels(model: OmniModel) -> None:
 
 @contextmanager
 def by_kernels(
-    model: OmniModel, wanted: bool | Literal["auto"], device: torch.device, dtype: torch.dtype
+    model: OmniModel,
+    wanted: bool | Literal["auto"],
+    device: torch.device,
+    dtype: torch.dtype,
+    warn: Callable[[str], object],
 ) -> Iterator[None]:
     """While it is entered, a model computes by kernels where that pays and products are in bf16.
 
-    Arguments are those of ``pays`` and ``begin_kernels``. Several threads may enter it.
+    Several threads may enter it. What others do with the model meanwhile is by kernels too.
 
-    Warns:
-        UserWarning: there is no compiler, or it fails.
+    Args:
+        model: and the next three, as of ``pays`` and ``begin_kernels``.
+        warn: told where there is no compiler, or it fails; once for a model.
     """
-    if dtype != torch.bfloat16 or not pays(model, wanted, device) or not _enter(model, dtype):
+    if dtype != torch.bfloat16 or not pays(model, wanted, device) or not _enter(model, dtype, warn):
         yield
         return
     try:
@@ -80,7 +88,7 @@ def by_kernels(
                 use_kernels(model, False)
 
 
-def _enter(model: OmniModel, dtype: torch.dtype) -> bool:
+def _enter(model: OmniModel, dtype: torch.dtype, warn: Callable[[str], object]) -> bool:
     """Whether the model computes by kernels until this caller leaves; not where it does anyway, or cannot."""
     with _one_at_a_time:
         if not model.kernel_users:
@@ -89,7 +97,7 @@ def _enter(model: OmniModel, dtype: torch.dtype) -> bool:
             try:
                 begin_kernels(model, dtype)
             except ConfigError as error:
-                warnings.warn(f"{UNCOMPILED}, which takes longer: {error}", stacklevel=4)
+                warn(f"{UNCOMPILED}, and scoring takes longer: {error}")
                 return False
         model.kernel_users += 1
         return True

@@ -251,12 +251,15 @@ def _free(groups: list[Any]) -> None:
     gc.collect()
     gc.unfreeze()  # nothing below sees what was frozen
     every = gc.get_objects()
-    kinds = {type(found) for found in every}  # a few thousand, of 300,000 objects
-    models, meshes = ({k for k in kinds if issubclass(k, kind)} for kind in (DistributedDataParallel, DeviceMesh))
+    kinds = {id(kind): kind for kind in map(type, every)}  # a few thousand, of 300,000 objects; not all can be hashed
+    models, meshes = (
+        {number for number, kind in kinds.items() if issubclass(kind, of)}
+        for of in (DistributedDataParallel, DeviceMesh)
+    )
     for found in every:
-        if type(found) in models:
+        if (kind := id(type(found))) in models:
             _drop(found, "logger", "reducer", "process_group")
-        elif type(found) in meshes:
+        elif kind in meshes:
             _drop(found, "_pg_registry")
     del every, found
     for holder in gc.get_referrers(*groups):

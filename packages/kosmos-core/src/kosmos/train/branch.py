@@ -29,7 +29,7 @@ def branch(run: RunFolder, step: int, output: Path) -> list[str]:
     Raises:
         ConfigError: ``output`` is there already, or cannot be made.
         CheckpointError: there is no whole checkpoint of this step.
-        TrainingError: something cannot be copied; nothing is left of it.
+        TrainingError: something cannot be copied, or the disk is full; nothing is left of it.
     """
     loaded = load_step(run.checkpoints, step)
     later = [row for row in changes_of(run.changes) if row["step"] > step and row["launch"] is not None]
@@ -51,7 +51,7 @@ def new_run(run: RunFolder, output: Path) -> Iterator[RunFolder]:
 
     Raises:
         ConfigError: ``output`` is there already, or cannot be made.
-        TrainingError: something cannot be copied; nothing is left of it.
+        TrainingError: something cannot be copied, or the disk is full; nothing is left of it.
     """
     config = make_run(run.read_config(), where=str(run.run_file))
     with run_folder(config, output, f"cannot copy what {run.path} has") as new:

@@ -14,7 +14,7 @@ from kosmos.compose import Composition, check_composition
 from kosmos.errors import ConfigError
 from kosmos.model.kernels_in_use import UNCOMPILED, begin_kernels, pays
 from kosmos.model.omni import OmniModel
-from kosmos.runtime.devices import has_triton
+from kosmos.runtime.devices import check_dtype, has_triton
 from kosmos.train.stopping import SIGNALS
 
 PROGRAMS = 24
@@ -33,12 +33,13 @@ def compile_model(composition: Composition, *, dtype: torch.dtype = torch.float3
         dtype: of its products: that of autocast, or of the weights.
 
     Raises:
-        ConfigError: ``train.compile`` is true, and nothing can be compiled here.
+        ConfigError: ``train.compile`` is true, and nothing can be compiled here; or an argument is something else.
 
     Warns:
         UserWarning: no kernels can be compiled, though they would pay.
     """
     check_composition(composition)
+    check_dtype(dtype)
     model, wanted = composition.model, composition.config.train.compile
     device = next(model.parameters()).device
     check_compile(model, wanted, device)

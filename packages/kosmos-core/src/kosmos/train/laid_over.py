@@ -26,7 +26,7 @@ ROWS = ("data.tokens_per_pack", "data.cells_per_pack", "data.long_chats")
 """Fields that say what a row holds: which documents are scored whole, and not which they are."""
 TAKES_EFFECT = (
     *ROWS, "data.sources", "evaluate.sources", "evaluate.choices", "evaluate.metrics", "train.device",
-    "train.precision", "train.hang_s", "plugins", "backbone", "streams",
+    "train.precision", "train.compile", "train.hang_s", "plugins", "backbone", "streams",
 )  # fmt: skip
 """Fields that count for a trained run, of which some would make it another one."""
 NO_EFFECT = ("learning_rate", "connector_learning_rate")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.lane import Feed
 from kosmos.data.marks import check_marks
-from kosmos.given import MADE_BY, check_is
+from kosmos.given import MADE_BY, check_is, level_of_caller
 from kosmos.model.fp8 import check_fp8
 from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.run_choices import open_own_choices
@@ -78,8 +79,7 @@ class Opened:
 def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Composition:
     """Model, tokenizer and planner of a run as it begins, to look at what it is made of and what it would see.
 
-    ``init`` is not loaded: weights are those that ``train.seed`` draws, or those of pretrained parts. Nothing is
-    written.
+    Weights are those that ``train.seed`` draws, or those of pretrained parts. Nothing is written.
 
     Args:
         config: from ``make_run``.
@@ -88,9 +88,17 @@ def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Compo
     Raises:
         ConfigError: something of it is wrong.
         PluginError: a component is not installed or its plugin is broken.
+
+    Warns:
+        UserWarning: the run has ``init``, which is not loaded.
     """
     check_is("config", config, RunConfig, MADE_BY)
     check_registry(registry)
+    if config.init is not None:
+        warnings.warn(
+            f"init: the weights of {config.init.path} are not loaded here; load_run of it, with overrides, has them",
+            stacklevel=level_of_caller(),
+        )
     found = compose(config, registry or load_plugins(config.plugins))
     _check_marks(config, found.registry)
     return found
