@@ -43,7 +43,19 @@ def test_files_of_the_names_of_media_hold_their_texts(open_, tmp_path, names) ->
 def test_json_of_their_names_holds_texts_if_it_says_so(open_, tmp_path) -> None:
     with pytest.raises(DataError, match=r"\(a/0.flac, a/0.json\)"):
         open_(make(tmp_path / "one", "a/0.flac", "a/0.json", text='{"text": "zero"}'))
-    assert len(open_(make(tmp_path / "other", "a/0.flac", "a/0.json", text='{"license": "by us"}'))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"license": "by us"}',
+        '{"segments": [{"id": 1, "bbox": [1, 2]}], "text": "", "caption": null}',
+        '{"segments": [{"start": 0, "label": "chorus"}], "caption": "a"}',
+        '{"text": "zero',
+    ],
+)
+def test_json_that_holds_no_text_may_lie_there(open_, tmp_path, text) -> None:
+    assert len(open_(make(tmp_path / "set", "a/0.flac", "a/0.json", text=text))) == 1
 
 
 @pytest.mark.parametrize(
@@ -52,10 +64,26 @@ def test_json_of_their_names_holds_texts_if_it_says_so(open_, tmp_path) -> None:
         ("cat/cat_1.png", "cat/cat_2.png", "cat/cat_3.png", "cat/cat_4.png", "cat/cat_5.png", "cat.txt"),
         ("cat/1.png", "cat/2.png", "dog/3.png", "texts/1.txt"),
         ("cat/1.png", "dog/2.png", "boxes/1.xml", "boxes/2.xml", "LICENSE.txt"),
+        ("cat/cat_0.png", "cat/cat_1.png", "cat.txt"),
+        (*(f"{name}/{number}.png" for name in "abcdef" for number in range(2)), "folds/0.txt", "folds/1.txt"),
+        (*(f"{name}/{view}.png" for name in "ab" for view in ("front", "back")), "front.txt", "back.txt"),
     ],
 )
 def test_what_is_of_a_class_or_of_few_media_may_lie_there(open_, tmp_path, names) -> None:
     assert len(open_(make(tmp_path / "set", *names))) >= 2
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("images/train/cat/1.png", "labels/train/cat/1.txt"), "0 0.5 0.5 0.2 0.3\n"),
+        (("images/train/cat/1.png", "boxes/cat/1.txt"), "cat 10 20 110 220\n"),
+        (("a/1.png", "a/1.srt"), "1\n00:00:00,000 --> 00:00:01,000\n<b>GPS(1.5, 2.5)</b> H 24.1m\n"),
+    ],
+)
+def test_files_of_their_names_without_words_may_lie_there(open_, tmp_path, names, text) -> None:
+    source = open_(make(tmp_path / "set", *names, text=text))
+    assert source.document(0).segments[-1].text == names[0].split("/")[-2]
 
 
 @pytest.mark.parametrize(

@@ -4,28 +4,20 @@ and ``txt/p225/p225_001.txt``), or beside them under a suffix by which nothing i
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kosmos.data.open_files import forget, read_bytes
 from kosmos.data.sources.file_names import stem_of, suffix_of
 from kosmos.data.sources.folders import tells_of_data
-from kosmos.data.sources.index_files import refuse_index_beside
+from kosmos.data.sources.index_files import LEAST_DIGITS, refuse_index_beside
 from kosmos.data.sources.joined import ClassFolderTable
-from kosmos.data.sources.media import resolve
 from kosmos.data.sources.since import is_opened_before
-from kosmos.errors import DataError, SampleError
+from kosmos.data.sources.text_inside import JSON, TIMED, first_with_text
+from kosmos.errors import DataError
 
-JSON = ".json"
-TIMED = frozenset(".srt .vtt .sbv .ass .ssa .lrc .ttml .textgrid .ctm .stm .eaf .phn .wrd".split())
-"""Suffixes of subtitles and labels, which say when something is said."""
 KINDS = TIMED.union(".txt .text .lab .trn .trans .transcript .caption .captions .tag .tags".split(), [JSON])
-"""With those of texts."""
-_SAYS = re.compile(
-    rb'"(text|transcript|transcripts|transcription|normalized_text|caption|captions|sentence|segments|utterance)"\s*:'
-)
-"""In a JSON file that holds a text: others tell of who made a file, and when."""
-LOOKED_AT_BYTES = 64 << 10
+"""Suffixes of what may say what is in a medium."""
 _LESS = re.compile(r"(.+)[-_][^-_]+")
 """A stem with one part more, as where a text is of several recordings of it (``p225_001_mic1``)."""
 
@@ -43,9 +35,11 @@ def with_texts_beside(media: ClassFolderTable, files: Sequence[str], *, asked: b
     if is_opened_before():
         return media
     media = refuse_index_beside(media, files, asked=asked)
-    if not media.named or not (found := _in_files_of_names(media, files)):
+    if not media.named or not (found := _in_files_of_names(media.files, files)):
         return media
-    medium, text = next(iter(found.items()))
+    if (first := first_with_text(media, found)) is None:
+        return media
+    medium, text = first
     said = (
         f"{len(found):,} of its {len(media):,} media in folders have a file of their name with another suffix "
         f"({medium}, {text})"
@@ -61,27 +55,63 @@ def with_texts_beside(media: ClassFolderTable, files: Sequence[str], *, asked: b
     )
 
 
-def _in_files_of_names(media: ClassFolderTable, files: Sequence[str]) -> dict[str, str]:
-    """The media that have files of their names, each with one; none where most have none."""
-    texts: dict[str, str] = {}
-    beside: dict[str, str] = {}
-    for name in files:
-        if suffix_of(name) in KINDS and not tells_of_data(name):
-            for stem in _stems(name):
-                texts[stem] = beside[f"{name.rpartition('/')[0]}/{stem}"] = name
-    if not texts:
+def _in_files_of_names(media: Sequence[str], files: Sequence[str]) -> dict[str, list[str]]:
+    """The media that have files of their names, with these; none where most have none."""
+    texts = _Texts(files)
+    if not texts.anywhere:
         return {}
-    found: dict[str, str] = {}
-    of_parts: dict[str, str] = {}
-    for name in media.files:
-        stem = stem_of(name)
-        if stem in texts:
-            found[name] = beside.get(f"{name.rpartition('/')[0]}/{stem}", texts[stem])
-        elif (less := _LESS.fullmatch(stem)) is not None and less[1] in texts:
-            of_parts[name] = texts[less[1]]
-    if 4 * len({*of_parts.values()}) >= len(media.files):  # else a text of a class, it may be
-        found |= of_parts
-    return found if 2 * len(found) >= len(media.files) and _says_something(media, found) else {}
+    stems = Counter(map(stem_of, media))
+    folders = frozenset(part for folder in {name.rpartition("/")[0] for name in media} for part in folder.split("/"))
+    near: dict[str, list[str]] = {}
+    far: dict[str, list[str]] = {}
+    of_parts: dict[str, list[str]] = {}
+    for name in media:
+        folder, stem = name.rpartition("/")[0], stem_of(name)
+        if found := texts.near(folder, stem):
+            near[name] = found
+        elif (found := texts.anywhere.get(stem)) and (stems[stem] == 1 or _is_telling(stem)):
+            far[name] = found
+        elif (less := _LESS.fullmatch(stem)) is None or less[1] in folders:  # which would be a text of a class
+            continue
+        elif found := texts.near(folder, less[1]) or (_is_telling(less[1]) and texts.anywhere.get(less[1])) or []:
+            of_parts[name] = found
+    if 2 * _num_texts(far) >= len(far):  # fewer are of something else that has these names, such as parts of a set
+        near |= far
+    if 4 * _num_texts(of_parts) >= len(of_parts):
+        near |= of_parts
+    return {name: near[name] for name in media if name in near} if 2 * len(near) >= len(media) else {}
+
+
+class _Texts:
+    """Files that may hold texts, by stem: in one folder, in folders of one name, and anywhere."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._beside, self._alike = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+        self.anywhere = defaultdict[str, list[str]](list)
+        for name in files:
+            if suffix_of(name) in KINDS and not tells_of_data(name):
+                folder = name.rpartition("/")[0]
+                for stem in _stems(name):
+                    self._beside[f"{folder}/{stem}"].append(name)
+                    self._alike[f"{_last(folder)}/{stem}"].append(name)
+                    self.anywhere[stem].append(name)
+
+    def near(self, folder: str, stem: str) -> list[str]:
+        """Those in the folder of a medium, or else in one that is called as it is."""
+        return self._beside.get(f"{folder}/{stem}") or self._alike.get(f"{_last(folder)}/{stem}") or []
+
+
+def _last(folder: str) -> str:
+    return folder.rpartition("/")[2]
+
+
+def _num_texts(found: dict[str, list[str]]) -> int:
+    return len({texts[0] for texts in found.values()})
+
+
+def _is_telling(stem: str) -> bool:
+    """Whether media of several folders that have this name are of one text: ``1`` and ``front`` are in any folder."""
+    return any(map(str.isdecimal, stem)) and not (stem.isdecimal() and len(stem) < LEAST_DIGITS)
 
 
 def _stems(name: str) -> Iterator[str]:
@@ -91,16 +121,3 @@ def _stems(name: str) -> Iterator[str]:
     while "." in stem:
         stem = stem.rpartition(".")[0]
         yield stem
-
-
-def _says_something(media: ClassFolderTable, found: Mapping[str, str]) -> bool:
-    texts: Collection[str] = found.values()
-    if any(suffix_of(name) != JSON for name in texts):
-        return True
-    first = next(iter(texts))
-    try:
-        path = resolve(media.folder, first)
-        forget(path)
-        return _SAYS.search(read_bytes(path, 0, LOOKED_AT_BYTES)) is not None
-    except (OSError, SampleError):
-        return False
