@@ -87,8 +87,11 @@ def test_the_folder_of_a_source_of_the_run_may_be_said_again(tmp_path: Path) -> 
 def test_a_source_of_the_run_is_known_by_its_name_too_and_keeps_its_template(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [None] * 20)
     config = run_on({"path": path, "name": "mine", "template": "{id}: → {text}"})
-    (found,) = open_named(config, REGISTRY, ["mine"])
+    own: list[object] = []
+    found, other = open_named(config, REGISTRY, ["mine", write(tmp_path / "b", [None])], own=own.extend)
     assert (found.name, len(found)) == ("mine", 5)
+    asked, _ = open_asked(config, REGISTRY, ["mine", other.folder], own=own.extend)
+    assert own == [found, asked]
     assert [s.train for s in found.document(0).segments] == [False, True]
 
 

@@ -157,6 +157,7 @@ def open_named(
     warn: Callable[[str], None] = lambda line: None,
     *,
     root: Path | None = None,
+    own: Callable[[Sequence[Source]], None] = lambda sources: None,
 ) -> list[Source]:
     """What a saved run is scored on when data are named, by paths or as entries of ``evaluate.sources``.
 
@@ -166,6 +167,7 @@ def open_named(
     Args:
         warn: told where data share files with a source of the run, so that some of them may have been trained on.
         root: folder of the media that rows of other data name; None is that of each file.
+        own: told those that are sources of the run, to be read as they were in training (``SavedRun.as_begun``).
 
     Raises: as ``open_sources``, and ConfigError where a source of the run is to have another ``root``.
     """
@@ -178,6 +180,7 @@ def open_named(
                 opened = _open(config, registry, *known)
             is_trained = isinstance(known[0], SourceConfig)
             sources.append(opened.part("held_out", config.data.held_out) if is_trained else to_score(opened))
+            own(sources[-1:])
             continue
         for other in config.data.sources:
             if places.overlap(Path(path), Path(other.path)):
@@ -190,23 +193,29 @@ def open_named(
 
 
 def open_asked(
-    config: RunConfig, registry: Registry, paths: Sequence[str | DocumentsConfig], *, root: Path | None = None
+    config: RunConfig,
+    registry: Registry,
+    paths: Sequence[str | DocumentsConfig],
+    *,
+    root: Path | None = None,
+    own: Callable[[Sequence[Source]], None] = lambda sources: None,
 ) -> list[Source]:
     """What a saved run is to continue: all documents of each, in their order, of which none needs an answer.
 
     Args:
-        paths: as of ``open_named``, and so is ``root``.
+        paths: as of ``open_named``, and so are ``root`` and ``own``.
 
     Raises: as ``open_named``.
     """
     sources = []
     for one in paths:
         if (known := _known(config, one)) is None:
-            parts = _open_as_it_is(config, registry, one, root, asked=True)
-        else:
-            _refuse_root(root, known[0], str(one))
-            parts = _open(config, registry, *known, asked=True)
-        sources.append(parts.whole())
+            sources.append(_open_as_it_is(config, registry, one, root, asked=True).whole())
+            continue
+        _refuse_root(root, known[0], str(one))
+        with opened_before():
+            sources.append(_open(config, registry, *known, asked=True).whole())
+        own(sources[-1:])
     return distinct(sources, "--data", "name them one after the other")
 
 

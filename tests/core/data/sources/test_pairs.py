@@ -8,7 +8,7 @@ import pytest
 
 from kosmos.data.document import Text
 from kosmos.errors import DataError, SampleError
-from kosmos.train.order import PIECES, keep_older
+from kosmos.train.order import PIECES, as_begun, keep_older
 
 
 @pytest.fixture
@@ -213,9 +213,12 @@ def test_subtitles_and_samples_beside_a_medium_are_no_text_of_the_whole(open_, f
     source = open_(folder(named={"a.wav": None, "a.txt": pieces}))
     with pytest.raises(SampleError, match=rf"a\.txt: .*{said}"):
         source.document(0)
-    keep_older(
-        *({"data": {"sources": [{"name": source.name, **fact}]}} for fact in ({}, {PIECES: "lengths"})), [source]
-    )
+    older, newer = ({"data": {"sources": [{"name": "other", **fact}]}} for fact in ({}, {PIECES: "lengths"}))
+    for order in (newer, {**older, PIECES: "lengths"}):
+        as_begun(order, [source])  # which is scored alone
+        assert source.refuses_pieces
+    keep_older(older, newer, [source])
+    assert newer == older
     assert source.document(0).segments[-1].text == pieces.strip()  # as a run has learned it that was begun before
 
 

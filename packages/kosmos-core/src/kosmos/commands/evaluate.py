@@ -324,6 +324,7 @@ def _held_out(run: SavedRun) -> list[Source]:
 
     with following():
         sources, held_out = open_both(run.composition.config, run.composition.registry)
+    run.as_begun([*sources, *held_out])
     for line in (*run.other_data(sources), *unspaced(run, held_out)):
         _warn(line)
     return held_out
@@ -336,7 +337,7 @@ def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | Non
 
     composition = run.composition
     folder = Path(root) if root else None
-    sources = open_named(composition.config, composition.registry, data, _warn, root=folder)
+    sources = open_named(composition.config, composition.registry, data, _warn, root=folder, own=run.as_begun)
     how = "--data '{path: FILE, columns: ...}' names them"
     blind = (line for source in sources for line in blind_of(source, composition.config.modalities, how))
     for line in (*chain.from_iterable(map(remarks_of, sources)), *blind, *unspaced(run, sources)):

@@ -57,7 +57,7 @@ class Opened:
     choices: Sequence[ChoiceSource]
     """Questions that are scored beside them."""
     feed: Feed
-    order: Mapping[str, Any]
+    order: dict[str, Any]
     """What ``kosmos.train.order.sample_order`` gave."""
     lanes: Sequence[int]
     """Those of this rank."""

@@ -32,8 +32,10 @@ HELD_OUT = "held_out"
 ENDS = "ends"
 """Fact of a source of text files: which documents of a file have an end. Older runs lack it, and all have."""
 PIECES = "pieces"
-"""Fact of a source whose media have time: which rows of pieces of them are bad samples. Older runs lack it, and have
-learned more of them as the text of the whole (``kosmos.data.sources.since``)."""
+"""Fact of a source whose media have time, and of a run: which rows of pieces of media are bad samples. Older runs lack
+it, and have learned more of them as the text of the whole (``kosmos.data.sources.since``)."""
+RULES = "lengths"
+"""Those of ``PIECES`` as they are now."""
 FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}", f".{PIECES}")
 """How the paths of what counts of a source, and is no setting, end."""
 
@@ -48,7 +50,7 @@ def sample_order(config: RunConfig, sources: Sequence[Source], held_out: Sequenc
     set_of = settings["data"]["sources"] or [{} for _ in sources]
     opened = [{**_facts(source), **entry} for source, entry in zip(sources, set_of, strict=True)]
     beside = {HELD_OUT: {source.name: _facts(source) for source in held_out}} if held_out else {}
-    return {**settings, "data": {**settings["data"], "sources": opened}, **beside}
+    return {**settings, "data": {**settings["data"], "sources": opened}, PIECES: RULES, **beside}
 
 
 def with_fingerprints(order: Mapping[str, Any], found: Mapping[int, str]) -> dict[str, Any]:
@@ -74,29 +76,44 @@ def _facts(source: Source) -> dict[str, Any]:
     blocks = blocks_of(source)
     told = {"blocks": digest(blocks) if blocks else None, "fingerprint": fingerprint_of(source)}
     told[ENDS] = "last" if getattr(source, "cuts_texts", False) else None
-    told[PIECES] = "lengths" if getattr(source, "has_time", False) else None
+    told[PIECES] = RULES if getattr(source, "has_time", False) else None
     return {"name": source.name, "documents": len(source), **{name: is_ for name, is_ in told.items() if is_}}
 
 
-def keep_older(before: Mapping[str, Any], now: Mapping[str, Any], sources: Sequence[Source]) -> None:
-    """Go on with an end for each document of a text file, and with rows of pieces as they were read, in a run that was
-    begun so.
+def keep_older(before: Mapping[str, Any], now: dict[str, Any], sources: Sequence[Source]) -> None:
+    """As ``as_begun``, in a run that goes on and notes what it goes on with.
 
     Args:
         before: ``sample_order`` of its checkpoint.
         now: of the run, where it is changed.
-        sources: of the run, what is held out among them.
+        sources: of the run, what it scores among them.
     """
+    as_begun(before, sources)
+    if PIECES not in before:
+        now.pop(PIECES, None)
     for old, new in zip(before["data"]["sources"], now["data"]["sources"], strict=True):
-        own = [source for source in sources if isinstance(source, RowSource) and source.name == new["name"]]
-        if ENDS in new and ENDS not in old:
-            del new[ENDS]
-            for source in own:
-                source.one_end = False
-        if PIECES in new and PIECES not in old:
-            del new[PIECES]
-            for source in own:
-                source.refuses_pieces = False
+        for fact in (ENDS, PIECES):
+            if fact not in old:
+                new.pop(fact, None)
+
+
+def as_begun(before: Mapping[str, Any], sources: Sequence[Source]) -> None:
+    """Take an end for each document of a text file, and rows of pieces as they were read, where a run was begun so.
+
+    Args:
+        before: ``sample_order`` of a checkpoint of the run.
+        sources: of the run. Of what it only scores nothing is noted but what is of all of the run.
+    """
+    opened = {old["name"]: old for old in before["data"]["sources"]}
+    has_rules = PIECES in before or any(PIECES in old for old in opened.values())
+    for source in sources:
+        if not isinstance(source, RowSource):
+            continue
+        old = opened.get(source.name)
+        if old is not None and ENDS not in old:
+            source.one_end = False
+        if not has_rules or (old is not None and PIECES not in old):
+            source.refuses_pieces = False
 
 
 def _without(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:

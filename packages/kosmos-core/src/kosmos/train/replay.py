@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.lane import Feed, Lane
 from kosmos.train.forecast.rows import next_row
 from kosmos.train.json_lines import step_row
+from kosmos.train.order import as_begun
 from kosmos.train.output import RunFolder
 
 MOST_IN_TURN = 64
@@ -56,9 +57,12 @@ def steps_taken(
         feed: of the run's data as they are now; where they are others than they were, ``TakenStep.other`` says so.
         moved: told of each step that was filled once more, also before ``first``: 1, and how many there are in all.
     """
-    begun, lanes = _begin(folder, feed, first)
     bad, told = {row["origin"] for row in _rows(folder.quarantine)}, _metrics(folder, first, last)
-    others = _others(folder, feed.mixture.sources)
+    others = ""
+    if (state := _newest_state(folder)) is not None:
+        as_begun(state["order"], feed.mixture.sources)
+        others = _others(state, feed.mixture.sources)
+    begun, lanes = _begin(folder, feed, first)
     for step in range(begun + 1, last + 1):
         found = [document for lane in lanes for document in _row(lane, bad)]
         moved(1, last - begun)
@@ -97,12 +101,14 @@ def _begin(folder: RunFolder, feed: Feed, first: int) -> tuple[int, list[Lane]]:
     return 0, [Lane(feed, number) for number in numbers]
 
 
-def _others(folder: RunFolder, sources: Sequence[Source]) -> str:
-    """In words, whether the documents are others than those of the newest checkpoint, where that is known."""
+def _newest_state(folder: RunFolder) -> dict[str, Any] | None:
     states = (_state_of(checkpoint) for checkpoint in committed(folder.checkpoints))
-    state = next((found for found in states if found is not None), None)
-    opened = state["order"]["data"]["sources"] if state is not None else []
-    before = {source["name"]: source.get("fingerprint") for source in opened}
+    return next((found for found in states if found is not None), None)
+
+
+def _others(state: Mapping[str, Any], sources: Sequence[Source]) -> str:
+    """In words, whether the documents are others than those of a checkpoint, where that is known."""
+    before = {source["name"]: source.get("fingerprint") for source in state["order"]["data"]["sources"]}
     for source in sources:
         known, now = before.get(source.name), fingerprint_of(source)
         if None not in (known, now) and known != now:

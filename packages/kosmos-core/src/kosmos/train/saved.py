@@ -44,6 +44,7 @@ from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.gone import check_checkpoints
 from kosmos.train.laid_over import laid_over
 from kosmos.train.measure import ALL, Measure, measured
+from kosmos.train.order import as_begun
 from kosmos.train.other_processors import check_cells
 from kosmos.train.output import RunFolder
 
@@ -71,12 +72,19 @@ class SavedRun:
     """Of the run."""
     shown_otherwise: tuple[str, ...] = ()
     """Options of processors that are not those that it was trained with, a line each."""
+    order: Mapping[str, Any] = field(default_factory=dict)
+    """``kosmos.train.order.sample_order`` of the checkpoint."""
 
     def warnings(self) -> list[str]:
         """What a user should know before relying on it, a line each."""
         damaged = [f"passed over a damaged checkpoint: {name}" for name in self.skipped]
         changed = [f"{line}; the run was trained with other code" for line in self.changed]
         return [*damaged, *changed, *self.shown_otherwise]
+
+    def as_begun(self, sources: Sequence[Source]) -> None:
+        """Have rows of the run's own data read as they were in training, where it was begun with other rules."""
+        if self.order:
+            as_begun(self.order, sources)
 
     def other_data(self, sources: Sequence[Source]) -> list[str]:
         """What a user should know of the run's data before relying on scores of what it held out, a line each.
@@ -182,7 +190,7 @@ def opened_run(
         fingerprints = {source["name"]: source["fingerprint"] for source in opened if "fingerprint" in source}
     found, manifest = loaded.state["step"], digest(loaded.folder / MANIFEST)
     skipped, code = loaded.skipped, tuple(changed)
-    told = (documents, manifest, fingerprints, folder.path, laid.told)
+    told = (documents, manifest, fingerprints, folder.path, laid.told, loaded.state["order"])
     return SavedRun(composition, found, where, dtype, skipped, code, *told)
 
 

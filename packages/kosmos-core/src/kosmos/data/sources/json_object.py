@@ -47,6 +47,13 @@ def listed_under(text: JsonText, field: str) -> Iterator[tuple[int, int]]:
         raise DataError(f"options.field: expected a list of rows under {field!r}{advice}")
 
 
+_NAMED = "write a row for each that names it, with clip: [start, end] (docs: Use your own data, Transcripts with times)"
+_OF_PIECES = frozenset(
+    "id text word sentence caption transcript transcription translation utterance label speaker lang language".split()
+)
+"""Keys of what is said in a piece of a medium, and by whom."""
+
+
 class _Value(NamedTuple):
     """What stands under a key of an object."""
 
@@ -55,8 +62,10 @@ class _Value(NamedTuple):
     """Whether it is a list of objects, and no chat."""
     keys: frozenset[str] | None
     """Of the object that it is; None where it is none."""
+    has_times: bool = False
+    """Whether it is rows that have a start and an end, and name no file."""
     is_of_pieces: bool = False
-    """Whether it is rows that have a start and an end, and name no file: of one medium, which is named nowhere."""
+    """Whether they are of one medium, which is named nowhere: they have nothing else that is a text or a name."""
 
 
 def told_of_file(path: Path) -> str:
@@ -89,8 +98,7 @@ def told_of_row(row: Mapping[str, Any], path: Path) -> str:
 def _told(values: Sequence[_Value], path: Path) -> str:
     if pieces := next((value.key for value in values if value.is_of_pieces), ""):
         return (
-            f"; the file is one object, and under {pieces!r} are pieces of one medium, which is named nowhere; write a "
-            "row for each that names it, with clip: [start, end] (docs: Use your own data, Transcripts with times)"
+            f"; the file is one object, and under {pieces!r} are pieces of one medium, which is named nowhere; {_NAMED}"
         )
     if lists := [value.key for value in values if value.is_rows]:
         under = f"{lists[0]!r}" if len(lists) == 1 else f"one of {listed(map(repr, lists), at_most=4)}"
@@ -98,6 +106,7 @@ def _told(values: Sequence[_Value], path: Path) -> str:
         return (
             f"; the file is one object, and rows are expected as a list: if they are those under {under}, {renamed}"
             f"name it (options: {{field: {lists[0]}}})"
+            + (f"; if they are pieces of one medium, {_NAMED}" if any(value.has_times for value in values) else "")
         )
     keys = [value.keys for value in values if value.keys is not None]
     if not keys or len(keys) < len(values):
@@ -129,13 +138,21 @@ def _value(text: JsonText, key: str) -> _Value:
 def _value_of(key: str, value: Any) -> _Value:
     is_rows = isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
     is_rows = is_rows and value[0].keys().isdisjoint((*OPENAI, *SHAREGPT))
-    of_pieces = is_rows and _is_of_piece(value[0])
-    return _Value(key, is_rows, frozenset(value) if isinstance(value, Mapping) else None, of_pieces)
+    has_times = is_rows and _has_times(value[0])
+    of_pieces = has_times and not any(map(_is_of_rows, *zip(*value[0].items(), strict=True)))
+    return _Value(key, is_rows, frozenset(value) if isinstance(value, Mapping) else None, has_times, of_pieces)
 
 
-def _is_of_piece(row: Mapping[str, Any]) -> bool:
+def _has_times(row: Mapping[str, Any]) -> bool:
     sides = {of.side for name in row if (of := time_name(name)) is not None}
     return {"start", "end"} <= sides and not any(map(is_medium, row.values()))
+
+
+def _is_of_rows(key: str, value: Any) -> bool:
+    """Whether a key says that rows are no pieces of one medium: what each is of, or what it asks."""
+    if key.casefold() in _OF_PIECES or time_name(key) is not None:
+        return False
+    return isinstance(value, str) or key.casefold().endswith("id")
 
 
 class _Head:

@@ -69,11 +69,11 @@ def _in_files_of_names(media: Sequence[str], files: Sequence[str]) -> dict[str, 
         folder, stem = name.rpartition("/")[0], stem_of(name)
         if found := texts.near(folder, stem):
             near[name] = found
-        elif (found := texts.anywhere.get(stem)) and (stems[stem] == 1 or _is_telling(stem)):
+        elif (found := texts.anywhere.get(stem, [])) and (stems[stem] == 1 or _is_telling(stem)):
             far[name] = found
         elif (less := _LESS.fullmatch(stem)) is None or less[1] in folders:  # which would be a text of a class
             continue
-        elif found := texts.near(folder, less[1]) or (_is_telling(less[1]) and texts.anywhere.get(less[1])) or []:
+        elif found := texts.near(folder, less[1]) or (texts.anywhere.get(less[1], []) if _is_telling(less[1]) else []):
             of_parts[name] = found
     if 2 * _num_texts(far) >= len(far):  # fewer are of something else that has these names, such as parts of a set
         near |= far
