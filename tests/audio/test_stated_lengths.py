@@ -16,10 +16,10 @@ from support.sounds import WAVEFORM, tone
 
 @pytest.fixture
 def told(tmp_path):
-    soundfile.write(tmp_path / "a.wav", tone(2.0, 8000), 8000)
+    soundfile.write(tmp_path / "a.wav", tone(3.0, 8000), 8000)
 
-    def told(**said):
-        rows = [{"audio": "a.wav", "text": f"row {number}", **said} for number in range(3)]
+    def told(*, of=3, **said):
+        rows = [{"audio": "a.wav", "text": f"row {number}", **(said if number < of else {})} for number in range(3)]
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         data = {"sources": [str(tmp_path / "rows.jsonl")], "held_out": 0.0}
         sources = open_sources(make_run({"modalities": ["audio"], "data": data}), load_plugins(), "train")
@@ -41,9 +41,10 @@ def test_a_file_that_is_longer_than_its_row_states_is_told_of_once(told, name):
 @pytest.mark.parametrize(
     "said",
     [
-        *({"duration": value} for value in (2.0, 1.6, 60, 2000, 0, "long")),
+        *({"duration": value} for value in (3.0, 2.1, 2, 0.05, 60, 2000, 0, "long")),
         *({**said, "duration": 1.0} for said in ({"offset": 0}, {"clip": [0, 1]})),
         {"duration_ms": 1},
+        {"duration": 1.0, "of": 1},
     ],
 )
 def test_what_is_about_as_long_or_a_piece_is_not(told, said):

@@ -419,6 +419,10 @@ def test_what_stands_for_media_in_the_texts_of_other_models_is_told(rows, capsys
         ("What? <SPEECH>", True),
         ("<b>What</b>?", False),
         ("<x> and <x>", False),
+        ("The <Image> shows what?", True),
+        ("Look.<br>What?", False),
+        ("Draw a vector<int>", False),
+        ("Think, then write <answer> and end", False),
         ("What?", False),
     ],
 )

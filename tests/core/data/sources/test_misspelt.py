@@ -54,8 +54,13 @@ def test_spaces_that_are_learned_are_told(open_, tmp_path):
     (tmp_path / "rows.csv").write_text("id, text\n1, A rose\n2, A tulip\n")
     [line] = remarks_of(open_(tmp_path / "rows.csv"))
     assert "each value of text begins with a space" in line
-    (tmp_path / "rows.csv").write_text("id,text\n1, A rose\n2,A tulip\n")
-    assert not [*remarks_of(open_(tmp_path / "rows.csv"))]
+    for meant in (
+        "id,text\n1, A rose\n2,A tulip\n",
+        'id,text\n1," A rose"\n2," A tulip"\n',
+        "prompt,completion\nA?, yes\nB?, no\n",
+    ):
+        (tmp_path / "rows.csv").write_text(meant)
+        assert not [*remarks_of(open_(tmp_path / "rows.csv"))]
     for name in ("tulips", "tulips "):
         (folder := tmp_path / "classes" / name).mkdir(parents=True)
         (folder / "a.png").write_bytes(b"picture")

@@ -205,12 +205,12 @@ SRT = "1\n00:00:00,500 --> 00:00:02,000\nHello you.\n\n2\n00:00:02,000 --> 00:00
             r'holds subtitles, .*manifest.jsonl \({"audio": "a.wav", "clip": \[0.5, 2.0\], "text": "Hello you."}; docs',
         ),
         ("WEBVTT\n\n00:00.500 --> 00:02.000 align:start\nHello.\n", r'"clip": \[0.5, 2.0\], "text": "Hello."}'),
-        ("0 46797 She had your dark suit.\n", r"begins with the first and the last sample of the medium \(0 46797\)"),
+        ("0 1500 She had your dark suit.\n", r"begins with the first and the last sample of the medium \(0 1500\)"),
         ("0 2000 h#\n2000 4559 she\n4559 9000 had\n", "its lines are the first and the last sample of a piece"),
     ],
 )
 def test_subtitles_and_samples_beside_a_medium_are_no_text_of_the_whole(open_, folder, pieces, said):
-    source = open_(folder(named={"a.wav": None, "a.txt": pieces}))
+    source = open_(folder(named={"a.wav": bytes(1024 + 2 * 1500), "a.txt": pieces}))
     with pytest.raises(SampleError, match=rf"a\.txt: .*{said}"):
         source.document(0)
     older, newer = ({"data": {"sources": [{"name": "other", **fact}]}} for fact in ({}, {PIECES: "lengths"}))
@@ -226,7 +226,8 @@ def test_subtitles_and_samples_beside_a_medium_are_no_text_of_the_whole(open_, f
     ("medium", "text"),
     [
         ("a.png", SRT),
-        ("a.wav", "Go --> there"),
+        *(("a.wav", text) for text in ("Go --> there", "00:01 --> 00:02", "1:2.5 --> 3:4.5 is a ratio")),
+        *(("a.wav", text) for text in ("0 5000 reasons", "0 1 2\n1 2 3\n998 1000 4", "0 1200 cats\n5 1300 dogs")),
         ("a.wav", "0 1 Once"),
         ("a.wav", "3 4000 Thousands"),
         ("a.wav", "0 9000 a\nb"),

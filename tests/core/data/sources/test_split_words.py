@@ -42,7 +42,12 @@ def test_a_column_that_parts_nothing_is_not(open_, rows, several):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("Trainset", "Testset"), ("train", "testset"), ("flowers_train", "flowers_val"), ("a/trn", "")]
+    ("one", "other"),
+    [
+        *[("Trainset", "Testset"), ("train", "testset"), ("flowers_train", "flowers_val"), ("a/trn", "")],
+        ("trainset_photos", "testset_photos"),
+        ("trainset-2017", "evalset-clean"),
+    ],
 )
 def test_folders_that_are_called_nearly_as_splits_are_told(open_, tmp_path, one, other):
     for folder in (one, other or one):
@@ -51,6 +56,16 @@ def test_folders_that_are_called_nearly_as_splits_are_told(open_, tmp_path, one,
     said = [*remarks_of(open_(tmp_path))]
     assert len(said) == (1 if other else 0)
     assert not said or f"{one} and {other} are no names of splits" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("trains", "devices"), ("trainers", "valves"), ("train_stations", "testimonials"), ("train_stations", "test")],
+)
+def test_words_that_begin_as_splits_are_not(open_, rows, one, other):
+    for name in (one, other):
+        folder = rows({"text": "a"}, name=f"{name}.jsonl").parent
+    assert not [*remarks_of(open_(folder))]
 
 
 def test_so_are_folders_of_pairs(open_, tmp_path):

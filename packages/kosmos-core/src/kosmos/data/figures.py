@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kosmos.data.lane import Feed, Lane
-from kosmos.data.plan import DocumentPlan
+from kosmos.data.plan import DocumentPlan, Planner
 from kosmos.data.quarantine import Incident
 from kosmos.data.shown import named_file, spelled
-from kosmos.data.tokenizer import Tokenizer
+from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.data.turn_order import ODDITIES, TurnOrder
 
 LOOKED_AT = 256
@@ -76,18 +76,19 @@ def look_at_all(feed: Feed, *, kept: int = 0) -> Looked:
                 usable.append(pieces)
                 order.look(feed.mixture.row(number, draw), document)
         found.documents[source.name] = usable[:kept]
-        found.figures[source.name] = _figures(usable, order, feed.planner.tokenizer) if usable else None
+        found.figures[source.name] = _figures(usable, order, feed.planner) if usable else None
     return found
 
 
-def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, tokenizer: Tokenizer) -> Figures:
+def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, planner: Planner) -> Figures:
     lengths = [sum(map(len, pieces)) for pieces in documents]
     plans, tokens = [plan for pieces in documents for plan in pieces], sum(lengths)
     media = sum(len(slots) for plan in plans for slots in plan.slots.values())
     learned = sum(int(plan.train.sum()) for plan in plans)
     return Figures(
         len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
-        spelled(documents, tokenizer), named_file(documents, tokenizer), sum(len(pieces) > 1 for pieces in documents),
+        spelled(documents, planner.tokenizer, {*planner.routes, *WELL_KNOWN}), named_file(documents, planner.tokenizer),
+        sum(len(pieces) > 1 for pieces in documents),
         sum(any(plan.is_torn for plan in pieces) for pieces in documents),
         order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
         _weights([pieces[0].weight for pieces in documents]),

@@ -65,6 +65,15 @@ class DelimitedTable(JsonlTable):
         nested = layout.nested(self.names)
         return replace(self, nested=tuple(name for name in self.names if name in nested))
 
+    def is_in_quotes(self, index: int, value: str) -> bool:
+        """Whether a value stands in quotes in the file, as who writes them means all that is between them."""
+        try:
+            path = self.files[self.file.item(index)]
+            line = self._line(path, self.offset.item(index), self.end.item(index))
+        except (OSError, SampleError):
+            return False
+        return '"{}"'.format(value.replace('"', '""')).encode() in line
+
     def parse(self, line: bytes) -> Row:
         if len(line) > MAX_ROW_BYTES:
             raise SampleError(f"a row of more than {MAX_ROW_BYTES:,} bytes")

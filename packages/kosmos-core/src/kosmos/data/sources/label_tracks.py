@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 from kosmos.data.sources.since import is_drawn_before
 from kosmos.data.sources.time_names import timecode
@@ -14,20 +16,24 @@ _LINE = re.compile(r"(\d+[.,]\d+)\t(\d+[.,]\d+)(?:\t(.*))?")
 """Times have a point there, or the comma of some languages, and always decimals."""
 _RANGE = re.compile(r"\\\t[-\d.,]+\t[-\d.,]+")
 """Frequencies of the label above."""
-_CUE = re.compile(r"\s*((?:\d+:)?\d+:\d+[.,]\d+)\s*-->\s*((?:\d+:)?\d+:\d+[.,]\d+)(?:\s.*)?")
-"""The line above what is said, in SRT and WebVTT."""
+_AT = r"((?:\d+:)?\d\d:\d\d[.,]\d{3})"
+_CUE = re.compile(rf"\s*{_AT}\s*-->\s*{_AT}(?:\s+\w+:\S+)*\s*")
+"""The line above what is said, in SRT and WebVTT, of which some say where it is shown."""
 _SAMPLES = re.compile(r"(\d+)[ \t]+(\d+)[ \t]+(\S.*)")
 _LEAST_SAMPLES = 1000
 """Of a whole medium: less in front of a text may be counts of anything."""
+_HEADER_BYTES = 4096
+"""Most that stand in front of the samples in a file."""
 
 
-def refuse_pieces(text: str, modality: str, name: str, file: str) -> None:
+def refuse_pieces(text: str, modality: str, name: str, file: str, path: Callable[[], Path]) -> None:
     """Raises SampleError where a text holds texts of pieces of a medium, each with its times.
 
     Args:
         modality: of the medium beside it, which has time.
         name: of the medium.
         file: that holds the text.
+        path: to the medium. Raises SampleError where it is not there.
     """
     _refuse_labels(text, modality, name, file)
     if is_drawn_before():
@@ -35,7 +41,7 @@ def refuse_pieces(text: str, modality: str, name: str, file: str) -> None:
     if "-->" in text:
         _refuse_subtitles(text.splitlines(), modality, name, file)
     if text[:1] == "0":
-        _refuse_samples(text, file)
+        _refuse_samples(text, file, path)
 
 
 def _refuse_subtitles(lines: list[str], modality: str, name: str, file: str) -> None:
@@ -52,16 +58,22 @@ def _refuse_subtitles(lines: list[str], modality: str, name: str, file: str) -> 
     )
 
 
-def _refuse_samples(text: str, file: str) -> None:
-    """Where every line is of a piece, and the first begins with the medium."""
+def _refuse_samples(text: str, file: str, path: Callable[[], Path]) -> None:
+    """Where every line is of a piece that has a label, one behind another, and the first begins with the medium. A line
+    alone is of all of the medium, and may begin with any two counts: its file has two bytes for each of so many."""
     found = [_SAMPLES.fullmatch(line.strip()) for line in text.splitlines() if line.strip()]
     stretches = [(int(one[1]), int(one[2])) for one in found if one is not None]
     if len(stretches) < len(found) or stretches[0][0] != 0 or stretches[-1][1] < _LEAST_SAMPLES:
         return
-    if any(end <= begin for begin, end in stretches):
+    edges = [edge for stretch in stretches for edge in stretch]
+    if any(end <= begin for begin, end in stretches) or edges != sorted(edges):
+        return
+    if not all(any(map(str.isalpha, one[3])) for one in found if one is not None):
         return
     if len(stretches) == 1:
         begin, end = stretches[0]
+        if not 0 <= _num_bytes(path) - 2 * end <= _HEADER_BYTES:
+            return
         raise SampleError(
             f"{file}: begins with the first and the last sample of the medium ({begin} {end}), which would be learned; "
             "write the text alone"
@@ -70,6 +82,13 @@ def _refuse_samples(text: str, file: str) -> None:
         f"{file}: its lines are the first and the last sample of a piece and a label each, and no text of the whole "
         f"file; write what is said in all of it into {file}"
     )
+
+
+def _num_bytes(path: Callable[[], Path]) -> int:
+    try:
+        return path().stat().st_size
+    except (OSError, SampleError):
+        return 0
 
 
 def _refuse_labels(text: str, modality: str, name: str, file: str) -> None:

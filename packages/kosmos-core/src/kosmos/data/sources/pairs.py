@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from kosmos.data.open_files import forget, read_bytes
@@ -61,7 +62,8 @@ class PairTable:
         text = checked_text(decoded(data, path.name).strip(), path.name)
         for medium in self.media[index].split("\0"):
             if (modality := self.modalities[suffix_of(medium)]) in self.timed:
-                refuse_pieces(text, modality, medium, path.name)
+                inside, name = self._links_into(), f"{self.below}{medium}"
+                refuse_pieces(text, modality, medium, path.name, partial(resolve, inside, name))
         return {**self._media(index), "text": text}
 
     def _links_into(self) -> Path:

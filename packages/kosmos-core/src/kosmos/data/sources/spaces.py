@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kosmos.data.sources.delimited import DelimitedTable
+from kosmos.data.sources.forms import LIKE_ANSWERS
 from kosmos.data.sources.joined import ClassFolderTable, Rooted
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.source import Table
@@ -32,13 +33,15 @@ def stray_spaces(layout: Layout, table: Table) -> Iterator[str]:
     rows = []
     for index in spread(len(own), MOST_ROWS).tolist():
         try:
-            rows.append(own.row(index))
+            rows.append((index, own.row(index)))
         except SampleError:
             continue
+    answers = {*LIKE_ANSWERS, *(layout.columns.get(role) for role in LIKE_ANSWERS)}
     found = []
-    for name in sorted(layout.used(own.names)):
-        values = [value for row in rows if isinstance(value := row.get(name), str)]
-        if len(values) > 1 and all(value[:1] == " " for value in values):
+    for name in sorted({*layout.used(own.names)} - answers):  # of those some mean the space in front
+        values = [(index, value) for index, row in rows if isinstance(value := row.get(name), str)]
+        begin_so = len(values) > 1 and all(value[:1] == " " for _, value in values)
+        if begin_so and not any(own.is_in_quotes(index, value) for index, value in values):
             found.append(name)
     if found:
         yield (

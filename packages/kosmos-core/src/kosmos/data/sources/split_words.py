@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from kosmos.data.sources.choices import ChoiceLayout
@@ -24,11 +24,16 @@ MOST_FILES = 4096
 MOST_WORDS = 8
 """Different words in a column of splits."""
 _NAMES = frozenset("split splits set subset partition fold phase usage".split())
-_TRAIN = re.compile(r"train.*|.*[\W_]train(ing)?", re.IGNORECASE | re.DOTALL)
-_HELD_OUT = re.compile(
-    r"(test|val|dev|eval|held[-_ ]?out|holdout).*|.*[\W_](test|testing|val|valid|validation|dev|eval)",
-    re.IGNORECASE | re.DOTALL,
+_HELD_OUT = "test|testing|val|valid|validation|dev|devel|development|eval|evaluation|held[-_ ]?out|holdout"
+_PARTS = {
+    kind: re.compile(rf"(?:(.*?)[\W_])??(?:{stem})(?:(?:sub|data)?sets?|data|split)?((?:[\d\W_].*)?)", re.I | re.S)
+    for kind, stem in (("train", "train|training"), ("held_out", _HELD_OUT))
+}
+"""What stands in front of the word of a split, and behind it: ``trainset``, ``train2017``, ``flowers_train``."""
+_BEHIND = re.compile(
+    r"[a-z]|\w*\d\w*|sets?|subset|data(set)?|split|part|fold|clean|other|small|large|mini|full|all|new"
 )
+"""Words behind it that are no part of a name of something else (``train_stations``)."""
 
 
 def splits_in_vain(layout: Layout, table: Table) -> Iterator[str]:
@@ -97,15 +102,33 @@ def folders_in_vain(table: Table) -> Iterator[str]:
         return
     for names_of_level in zip(*(level[: min(map(len, levels))] for level in levels), strict=True):
         names = sorted(set(names_of_level))
-        train = next((name for name in names if _TRAIN.fullmatch(name)), None)
-        held_out = next((name for name in names if _HELD_OUT.fullmatch(name)), None)
-        if train is not None and held_out is not None:
+        if (both := _both(names)) is not None:
+            train, held_out = both
             yield (
                 f"{train} and {held_out} are no names of splits that are known, so that what is in them is treated "
                 "alike; if they are splits, rename them train and test, or name one as what is trained on and the "
                 "other in evaluate.sources"
             )
             return
+
+
+def _both(names: Sequence[str]) -> tuple[str, str] | None:
+    """The first two names of which one is nearly that of what is trained on, and the other of what is held out."""
+    parts = {
+        kind: {name: match.groups(default="") for name in names if (match := part.fullmatch(name.casefold()))}
+        for kind, part in _PARTS.items()
+    }
+    for train, (before, behind) in parts["train"].items():
+        for held_out, (other_before, other_behind) in parts["held_out"].items():
+            if before == other_before and (
+                behind == other_behind or (_says_little(behind) and _says_little(other_behind))
+            ):
+                return train, held_out
+    return None
+
+
+def _says_little(behind: str) -> bool:
+    return all(_BEHIND.fullmatch(word) for word in re.split(r"[\W_]+", behind) if word)
 
 
 def _shared_folders(names: Collection[str]) -> int:
