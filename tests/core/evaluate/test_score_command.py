@@ -169,6 +169,21 @@ def test_keys_of_others_are_known_or_named(tmp_path: Path, capsys, lines, column
     assert (found["file"], found["generated"]["asr"]["word_error_rate"]) == (str(path), 0.5)
 
 
+@pytest.mark.parametrize(
+    ("line", "of_all"),
+    [
+        ({"text": "one", "hypothesis": "one", "reference": None}, False),
+        ({"premise": "a", "text": "one", "hypothesis": "one"}, False),
+        ({"text": "one", "hypothesis": "one"}, True),
+    ],
+)
+def test_a_text_is_right_where_no_line_of_a_file_says_what_is(tmp_path: Path, capsys, line, of_all) -> None:
+    (tmp_path / "own.jsonl").write_text(json.dumps(line) + "\n")
+    assert main(["score", str(tmp_path / "own.jsonl")]) == (0 if of_all else 3)
+    said = capsys.readouterr().err
+    assert ("own.jsonl: expected is read from text" if of_all else "has an expected answer") in said
+
+
 def test_columns_of_a_table_are_named_and_an_empty_answer_is_one(tmp_path: Path, capsys) -> None:
     (tmp_path / "asr.csv").write_text("hyp,ref\n,one\ntwo,two\n")
     fields = f"{{path: {tmp_path / 'asr.csv'}, columns: {{answer: hyp, expected: ref}}}}"

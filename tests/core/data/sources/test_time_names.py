@@ -69,7 +69,8 @@ def test_counts_of_frames_and_samples_are_told_and_no_columns_of_seconds(open_, 
         ({"offset_s": 2.0, "duration_s": 1.0}, "{offset: offset_s, duration: duration_s}"),
         ({"start_second": 2, "length": 1}, "{offset: start_second, duration: length}"),
         ({"begin": 2.0, "length": 1.0}, "{offset: begin, duration: length}"),
-        ({"seek": 2.0, "duration": 1.0}, "{offset: seek, duration: duration}"),
+        ({"seek": 2.0, "duration": 1.0}, ""),
+        ({"from_s": 2.0, "length_s": 1.0}, "{offset: from_s, duration: length_s}"),
         ({"start_sec": "2.0", "len": "1.0"}, "{offset: start_sec, duration: len}"),
         *(
             (dict(zip(names, (2000, 1000), strict=True)), "")
@@ -83,7 +84,6 @@ def test_counts_of_frames_and_samples_are_told_and_no_columns_of_seconds(open_, 
             )
         ),
         ({"onset_ms": 1000, "offset_ms": 2000}, ""),
-        ({"time": [2.0, 3.0]}, "{clip: time}"),
     ],
 )
 def test_a_start_with_a_length_of_its_unit_is_told_and_an_older_run_keeps_it(open_, rows, said, columns):
@@ -105,17 +105,22 @@ def test_a_start_with_a_length_of_its_unit_is_told_and_an_older_run_keeps_it(ope
         {"seek": 300, "num_samples": 16},
         {"offset_ms": 40},
         {"from_seconds": "x", "length": 2},
+        {"time": [12, 30]},
+        {"time_offset": 3600, "duration": 5.0},
+        {"segment_offset": 3, "segment_length": 4},
+        {"start_time": 93000, "length": 2},
     ],
 )
 def test_lengths_and_starts_that_say_no_piece_are_passed_over(open_, rows, said):
     assert [medium.clip for medium in open_(rows({**SOUND, **said})).document(0).media] == [None]
 
 
-def test_two_times_under_a_name_of_several_are_told_of_where_several_rows_name_one_file(open_, rows):
-    several = [{**SOUND, "timestamps": [2.0 * n, 2.0 * n + 1]} for n in range(3)]
+@pytest.mark.parametrize("name", ["timestamps", "time"])
+def test_two_times_under_a_name_of_several_are_told_of_where_several_rows_name_one_file(open_, rows, name):
+    several = [{**SOUND, name: [2.0 * n, 2.0 * n + 1]} for n in range(3)]
     (line,) = open_(rows(*several)).remarks
-    assert line.startswith("its rows have timestamps, which is not read, and several are of one file (b.wav): the text")
-    assert line.endswith("(columns: {clip: timestamps})")
+    assert line.startswith(f"its rows have {name}, which is not read, and several are of one file (b.wav): the text")
+    assert line.endswith(f"(columns: {{clip: {name}}})")
     assert open_(rows(several[0])).remarks == ()
 
 

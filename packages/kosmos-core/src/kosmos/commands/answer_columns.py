@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kosmos.commands.fields import yaml_of
@@ -15,7 +15,9 @@ ANSWERS = ("answer", "prediction", "predictions", "hypothesis", "pred_text")
 RIGHT = ("expected", "reference", "references")
 """Keys of what is right: a text, a number or a list of these. All of them count, and the first is what is expected."""
 BESIDE = {"hypothesis": "text", "pred_text": "text"}
-"""Keys of answers, to what is right where a line has none of ``RIGHT``: a text alone may be anything."""
+"""Keys of answers, to what is right where no line of a file has any of ``RIGHT``: a text alone may be anything."""
+_OTHERS = ("premise", "label")
+"""Keys that say that a text beside a hypothesis is not what was said: what is asked is whether one follows."""
 ROLES = ("answer", "expected", "references")
 SUCH_AS = "'{path: FILE, columns: {answer: said, expected: truth}}'"
 
@@ -40,6 +42,14 @@ def named_file(text: str) -> tuple[str, dict[str, str]]:
     return path, dict(columns)
 
 
+def right_beside(lines: Sequence[Line]) -> str | None:
+    """Under which key the lines of a file, in all of which no known key says it, have what is right; None is none."""
+    names = {name for line in lines for name in line}
+    answer = next((name for name in ANSWERS if name in names), "")
+    beside = BESIDE.get(answer)
+    return beside if beside in names and names.isdisjoint((*RIGHT, *_OTHERS)) else None
+
+
 def by_role(line: Line, columns: Mapping[str, str]) -> Line:
     """A line under the keys that are known. Where a role is named, other keys of its kind say nothing.
 
@@ -47,11 +57,7 @@ def by_role(line: Line, columns: Mapping[str, str]) -> Line:
         SampleError: it has no answer where that is named.
     """
     if not columns:
-        answer = next((name for name in ANSWERS if name in line), "")
-        beside = BESIDE.get(answer)
-        if beside is None or beside not in line or any(line.get(name) is not None for name in RIGHT):
-            return line
-        return {**line, "expected": line[beside]}
+        return line
     from kosmos.data.sources.columns import look_up
 
     of_answers = ANSWERS if "answer" in columns else ()

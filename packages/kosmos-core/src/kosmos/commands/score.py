@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.answer_columns import ANSWERS, RIGHT, SUCH_AS, Line, by_role, named_file
+from kosmos.commands.answer_columns import ANSWERS, RIGHT, SUCH_AS, Line, by_role, named_file, right_beside
 from kosmos.commands.arguments import aside, refuse_empty, refuse_ranks
 from kosmos.commands.by_value import class_lines, figures_by_value, told, value_lines
 from kosmos.commands.metrics import SUCH_AS as SUCH_METRICS
@@ -132,7 +132,12 @@ def _read(path: Path, columns: Mapping[str, str], *, may_be_cut: bool) -> tuple[
     """
     found: list[tuple[Line, Generated]] = []
     without = 0
-    for where, line in _lines(path, columns, may_be_cut=may_be_cut):
+    lines = list(_lines(path, columns, may_be_cut=may_be_cut))
+    beside = None if columns else right_beside([line for _, line in lines])
+    if beside is not None:
+        say(f"hint: {path}: expected is read from {beside}", file=sys.stderr)
+        columns = {"expected": beside}
+    for where, line in lines:
         try:
             answer = _answer(by_role(line, columns), where)
         except SampleError as error:

@@ -21,20 +21,23 @@ _COUNTED = "frames?|samples?|ms|msecs?|millis|milliseconds"
 _BESIDE = f"(?:time|stamps?|t|in|seconds?|secs?|s|clip|segment|seg|span|chunk|scene|shot|utterance|utt|{_COUNTED})"
 _EDGE = re.compile(rf"({_BESIDE}{{0,3}})(?:(start|begin|onset|from)|(end|stop|finish|until|to))({_BESIDE}{{0,3}})")
 _STRETCH = re.compile(
-    rf"time|{_BESIDE}{{0,2}}(?:(?:timestamp|segment|span|interval)(?!s$)|(?:time|clip|{_COUNTED})range){_BESIDE}{{0,2}}"
+    rf"{_BESIDE}{{0,2}}(?:(?:timestamp|segment|span|interval)(?!s$)|(?:time|clip|{_COUNTED})range){_BESIDE}{{0,2}}"
 )
 """In the singular: of several times (``timestamps``) a row may have any number, and so two."""
 _LENGTH = re.compile(rf"{_BESIDE}{{0,3}}(?:duration|dur){_BESIDE}{{0,3}}")
 _LONG = re.compile(rf"{_BESIDE}{{0,3}}(?:length|len){_BESIDE}{{0,3}}|(?:num|n)(?:frames|samples)")
 """As ``_LENGTH``, and likelier that of something else where no start stands beside it."""
-_FROM = re.compile(rf"{_BESIDE}{{0,3}}(?:offset|seek){_BESIDE}{{0,3}}")
-"""A start where a length stands beside it; an offset may be an end, too."""
+_OF_OFFSET = f"(?:t|in|seconds?|secs?|s|clip|span|scene|shot|utterance|utt|{_COUNTED})"
+_FROM = re.compile(rf"{_OF_OFFSET}{{0,3}}(?:offset|seek){_OF_OFFSET}{{0,3}}")
+"""A start where a length stands beside it; an offset may be an end, too. That of a time is one of a clock from that of
+Greenwich, and those of segments count these."""
 _UNITS = {"frames": re.compile("frame"), "samples": re.compile("sample"), "ms": re.compile("(?<!fro)ms|milli")}
 _SHORT = {"ts": ("t", "start"), "te": ("t", "end"), "t0": ("t0", "start"), "t1": ("t0", "end")}
 _SHORT |= {"tmin": ("tmin", "start"), "tmax": ("tmin", "end")}
 _WORDS = {"from": "to", "in": "out", "first": "last"}
 """Alone they are of anything (places, prices, shares), so that no sample is bad for them."""
-_SEVERAL = frozenset(("timestamps", "times"))
+_SEVERAL = frozenset(("timestamps", "times", "time"))
+"""Of several, or a time of day, or two years."""
 _EDGES_OF_BOXES = {"xmin": "xmax"}
 """Those of a stretch where no other side of a box stands beside them."""
 _OTHER_SIDES = frozenset(("ymin", "ymax"))
@@ -132,8 +135,7 @@ def stretches(said: Mapping[str, Any], taken: Collection[str], own: tuple[str, .
         if name in taken or (of := time_name(name, own)) is None:
             continue
         if of.side == "stretch":
-            if of.beside != "time" or not is_drawn_before():
-                yield from _in_one(name, said[name])
+            yield from _in_one(name, said[name])
         elif of.side in more:
             more[of.side].append(name)
         elif of.side == "length":
@@ -207,6 +209,8 @@ def _of_one_unit(said: Mapping[str, Any], starts: Sequence[str], lengths: Sequen
             found = _of_two((start, length), said[start], said[length])
             if found is None or found.coded or _unit(start) != _unit(length) or not found.times[0] > 0:
                 continue
+            if "time" in _plain(start) and _is_of_clock(found.times[0]):
+                continue
             begin, lasts = found.times
             if lasts > 0 and begin < (_A_DATE if found.plain else _A_DATE_COUNTED):
                 yield found._replace(times=(begin, begin + lasts), has_length=True)
@@ -232,8 +236,20 @@ def _of_two(names: tuple[str, ...], start: Any, end: Any) -> Stretch | None:
     first, last = (timecode(start), timecode(end)) if coded else (seconds(start), seconds(end))
     if first is None or last is None:
         return None
-    counted = any(re.search(_COUNTED, _plain(name)) for name in names)
-    return Stretch(names, (first, last), not (coded or counted), coded)
+    return Stretch(names, (first, last), not (coded or any(map(_is_counted, names))), coded)
+
+
+def _is_counted(name: str) -> bool:
+    """Whether a name says, or may mean, other counts than seconds: Whisper's ``seek`` counts stretches of 10 ms."""
+    if is_drawn_before():  # as it was told, ``from_s`` among them
+        return re.search(_COUNTED, _plain(name)) is not None
+    return bool(_unit(name)) or "seek" in _plain(name)
+
+
+def _is_of_clock(number: float) -> bool:
+    """Whether a number may be a time of day (``93000``), and would be hours of a medium in seconds."""
+    hours, minutes, seconds = int(number) // 10_000, int(number) // 100 % 100, number % 100
+    return number == int(number) and 1 <= hours < 24 and minutes < 60 and seconds < 60
 
 
 def seconds(value: Any) -> float | None:
