@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kosmos.commands.answer_columns import named_file
 from kosmos.commands.arguments import short_options
 from kosmos.errors import ConfigError
 
@@ -31,3 +32,9 @@ def test_a_file_that_is_called_so_is_a_path(tmp_path, monkeypatch) -> None:
 def test_fields_without_a_path_are_refused(text) -> None:
     with pytest.raises(ConfigError, match=r"--data .*expected a path, or fields as '{path: FILE, columns"):
         short_options(data=[text])
+
+
+def test_a_pattern_among_fields_needs_quotes() -> None:
+    with pytest.raises(ConfigError, match=r"a pattern needs quotes there \(path: \"{a,b}.jsonl\"\)"):
+        short_options(data=["{path: {a,b}.jsonl, columns: {text: said}}"])
+    assert named_file("{a,b}.jsonl") == ("{a,b}.jsonl", {})

@@ -410,3 +410,6 @@ def test_columns_of_what_is_scored_are_named_with_it(call: Call, trained: Path, 
     _, (line,) = call("eval", trained, "--data", "rows.csv")
     assert "name it (columns: {text: COLUMN})" in line
     assert line.endswith("; on the command line that is --data '{path: rows.csv, columns: ...}'")
+    (tmp_path / "rows.csv").rename(tmp_path / "a1.csv")
+    _, (line,) = call("eval", trained, "--data", "a{1..1}.csv")
+    assert line.endswith("""--data '{path: "a{1..1}.csv", columns: ...}'""")

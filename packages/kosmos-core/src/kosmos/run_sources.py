@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -240,7 +243,9 @@ def _open_as_it_is(
     except DataError as error:
         if "columns: {" not in str(error) or not isinstance(one, str):
             raise
-        raise type(error)(f"{error}; on the command line that is --data '{{path: {one}, columns: ...}}'") from error
+        named = one if re.fullmatch(r"[\w./~][\w./~+= -]*", one) else json.dumps(one, ensure_ascii=False)
+        fields = shlex.quote(f"{{path: {named}, columns: ...}}")
+        raise type(error)(f"{error}; on the command line that is --data {fields}") from error
 
 
 def _known(config: RunConfig, path: str | DocumentsConfig) -> tuple[DocumentsConfig, str] | None:

@@ -153,6 +153,14 @@ def test_lines_under_the_name_of_a_list_are_read_as_lines(open_, tmp_path):
             '{\n  "data": [\n{"text": "a"}]\n}',
             r"its first line is neither .*; the file is one object.* under 'data', name it \(options: {field: data}\)$",
         ),
+        (
+            '{"data": [{"context": "a", "question": "b", "start": 3, "end": 9}], "version": 1}',
+            r"name it \(options: {field: data}\); if they are pieces of one medium, write a row for each that names it",
+        ),
+        (
+            '{"segments": [{"id": 0, "start": 3, "end": 9, "text": "a", "speaker": "b"}], "version": 1}',
+            r"under 'segments' are pieces of one medium, which is named nowhere; write a row for each that names it",
+        ),
         ('[{"conversation": [{"from": "human", "value": "x"}]}]', r"did you mean columns: .*: conversation}\?$"),
         ("", r"rows.json: is empty \(0 bytes\); expected a list of rows"),
         ("[]", r"holds no rows"),

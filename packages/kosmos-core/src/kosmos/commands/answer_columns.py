@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kosmos.commands.fields import yaml_of
+from kosmos.commands.fields import are_fields, yaml_of
 from kosmos.errors import ConfigError, SampleError
 
 Line = Mapping[str, Any]
@@ -28,7 +27,7 @@ def named_file(text: str) -> tuple[str, dict[str, str]]:
     Raises:
         ConfigError: it is neither a path nor such fields.
     """
-    if not text.lstrip().startswith("{") or os.path.lexists(text):
+    if not are_fields(text):
         return text, {}
     fields = yaml_of("FILE", text, f"a path, or fields as {SUCH_AS}")
     if not isinstance(fields, Mapping) or not {"path"} <= {*fields} <= {"path", "columns"}:
