@@ -22,8 +22,9 @@ from kosmos.names import did_you_mean, listed, unspaced
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
-_schemas: WeakKeyDictionary[Callable[..., Any], dict[int, type[BaseModel]]] = WeakKeyDictionary()
-"""Of each factory, by the number of its parameters that are no options."""
+_Asked = tuple[list[tuple[str, Any, bool]], type[BaseModel]]
+_schemas: WeakKeyDictionary[Callable[..., Any], _Asked] = WeakKeyDictionary()
+"""Of each factory what was asked of it last: names of its options, their types and whether they have defaults."""
 
 
 def check_options(
@@ -58,7 +59,7 @@ def check_options(
     for name in known:
         if fields[name].annotation is inspect.Parameter.empty:
             raise PluginError(f"{path}.{name}: {_title(factory)} {_untyped(fields[name])}")
-    values, wrong = _convert(_schema_once(factory, fields, annotations, positional), known, annotations, path)
+    values, wrong = _convert(_schema_once(factory, fields, annotations), known, annotations, path)
     lines += wrong
     if lines:
         raise ConfigError("; ".join(lines))
@@ -173,19 +174,17 @@ def _title(factory: Any) -> str:
 
 
 def _schema_once(
-    factory: Callable[..., Any],
-    fields: Mapping[str, inspect.Parameter],
-    annotations: Mapping[str, Any],
-    positional: int,
+    factory: Callable[..., Any], fields: Mapping[str, inspect.Parameter], annotations: Mapping[str, Any]
 ) -> type[BaseModel]:
     """A run checks the options of one factory several times, and pydantic takes 2 ms to make a model of them."""
+    asked = [(name, annotations[name], parameter.default is parameter.empty) for name, parameter in fields.items()]
     try:
-        made = _schemas.setdefault(factory, {})
+        before = _schemas.get(factory)
+        if before is None or before[0] != asked:  # a class in a notebook may have got other parameters
+            before = _schemas[factory] = asked, _schema(factory, fields, annotations)
     except TypeError:  # neither hashed nor referred to weakly
         return _schema(factory, fields, annotations)
-    if positional not in made:
-        made[positional] = _schema(factory, fields, annotations)
-    return made[positional]
+    return before[1]
 
 
 def _schema(
