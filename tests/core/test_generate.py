@@ -137,6 +137,21 @@ def test_cached_greedy_generation_equals_the_whole_row_anew_for_each_token(parts
         assert len(cached) > 4
 
 
+def test_a_model_in_training_writes_as_in_evaluation_and_goes_on_training() -> None:
+    parts = compose(
+        small_run(backbone={"name": "decoder", "width": 32, "layers": 1, "heads": 2, "dropout": 0.5}), ticks_registry()
+    )
+    prompt = Document("asked", (Text("2 + 2 = "),))
+
+    def written() -> list[str]:
+        found = generate_texts(parts, [prompt] * 2, max_new_tokens=8)
+        return [generate_text(parts, prompt, max_new_tokens=8), *found]
+
+    expected = (parts.model.eval(), written())[1]
+    parts.model.train()
+    assert written() == expected and parts.model.training and parts.model.backbone.training
+
+
 def test_tokens_that_the_tokenizer_lacks_are_not_written(parts, monkeypatch):
     """A pretrained backbone may have rows for more; here they would be the most likely."""
     given = {"device": torch.device("cpu"), "dtype": torch.float32, "max_new_tokens": 8}

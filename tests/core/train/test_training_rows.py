@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from itertools import islice
 from pathlib import Path
@@ -88,9 +89,8 @@ def test_documents_in_memory_are_taken_in_the_place_of_files() -> None:
 
 def test_bad_samples_are_told_and_too_many_end_it() -> None:
     with open_training_rows(made(), sources=[TicksSource("train", 60, broken=(3, 5))]) as rows:
-        while len(rows.bad) < 2:
-            next(rows)
-    assert {row["origin"] for row in rows.bad} == {"ticks 3", "ticks 5"} and rows.bad[0]["code"] == "sample"
+        bad = [row for _ in range(20) for row in (next(rows), rows.bad)[1]]
+    assert {row["origin"] for row in bad} == {"ticks 3", "ticks 5"} and bad[0]["code"] == "sample"
     mostly = TicksSource("train", broken=tuple(n for n in range(200) if n % 4))
     with open_training_rows(made(), sources=[mostly]) as rows:
         with pytest.raises(QuarantineFull):
@@ -99,6 +99,15 @@ def test_bad_samples_are_told_and_too_many_end_it() -> None:
     assert 0 < given == state["step"] < 100
     with open_training_rows(made(), sources=[mostly], state=state) as rows, pytest.raises(QuarantineFull):
         next(rows)  # the step that was not given comes again, and what was counted is known
+
+
+def test_rows_that_are_dropped_end_their_workers() -> None:
+    rows = open_training_rows(made(data={"workers": 1}))
+    next(rows)
+    (process,) = (worker.process for worker in rows._feeder.workers)
+    del rows
+    gc.collect()
+    assert process.poll() is not None
 
 
 def test_wrong_states_are_refused() -> None:
@@ -149,7 +158,7 @@ def test_a_model_is_compiled_as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_a_loop_of_ones_own_does_not_do_is_said(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"^init: the weights of .* are not loaded here; load_run of it") as told:
+    with pytest.warns(UserWarning, match=r"^init: the weights of .* are not loaded here; load_run has them") as told:
         made(init=str(tmp_path))
     assert told[0].filename == __file__
     better, worse = ((Text("1 = "), Text(answer, train=True)) for answer in "12")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -93,7 +93,7 @@ def generate_alone(
     steps, ids = continuing(backbone, device, one=True), list[int]()
     left, position = room_behind(backbone, len(batch.token_ids), max_new_tokens), len(batch.token_ids)
     head = _head(composition, dtype)
-    with _without_gradients(dtype), autocast(device, dtype), Prepacked(backbone, head) as products:
+    with _as_it_writes(composition.model, device, dtype), Prepacked(backbone, head) as products:
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
         while len(ids) < max_new_tokens:
             (token,) = choose(_logits(head, hidden[-1:]), temperature, top_k, top_p, [random])
@@ -145,7 +145,7 @@ def generate_together(
     steps, ids = continuing(backbone, device, one=False), [list[int]() for _ in lengths]
     left = [min(max_new_tokens, 1 + room_behind(backbone, length, max_new_tokens)) for length in lengths]
     going, head = list(range(len(lengths))), _head(composition, dtype)
-    with _without_gradients(dtype), autocast(device, dtype), Prepacked(backbone, head) as products:
+    with _as_it_writes(composition.model, device, dtype), Prepacked(backbone, head) as products:
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
         hidden = hidden[to_device(torch.tensor(lengths), device).cumsum(0) - 1]
         while True:
@@ -168,9 +168,21 @@ def generate_together(
             hidden = steps(tokens, [lengths[document] + len(ids[document]) - 1 for document in going])
 
 
-def _without_gradients(dtype: torch.dtype) -> AbstractContextManager[object]:
-    """In inference mode autocast keeps no weight that it has cast: it would cast all of them for every token."""
-    return torch.inference_mode() if dtype == torch.float32 else torch.no_grad()
+@contextmanager
+def _as_it_writes(model: nn.Module, device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    """In evaluation, without gradients, and in the type of products; it is as it was behind it.
+
+    In inference mode autocast keeps no weight that it has cast: it would cast all of them for every token.
+    """
+    was_training = model.training
+    if was_training:
+        model.eval()
+    try:
+        with torch.inference_mode() if dtype == torch.float32 else torch.no_grad(), autocast(device, dtype):
+            yield
+    finally:
+        if was_training:
+            model.train()
 
 
 def _head(composition: Composition, dtype: torch.dtype) -> nn.Linear:

@@ -6,6 +6,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.checkpoint import checkpoint
 
 from kosmos.data.batch import PackedBatch
@@ -24,13 +25,15 @@ def log_probs(model: nn.Module, batch: PackedBatch) -> list[Tensor]:
     tokens are never held: those of 512 at a time are made again in the backward pass.
 
     Args:
-        model: ``Composition.model``, also as ``torch.compile`` wraps it, though it is not run compiled here. A
+        model: ``Composition.model``, also as ``torch.compile`` or ``AveragedModel`` wraps it, though it is not run
+            compiled here. A
             ``DistributedDataParallel`` exchanges gradients in its own forward alone: let that be of a module whose
             forward calls ``log_probs``.
         batch: as ``Composition.pack`` gives, where the model is (``batch.to(device)``).
 
     Returns:
-        Of each document [tokens of it that are learned], in nats, fp32, with a gradient where those are taken.
+        Of each document [tokens of it that are learned], in nats, fp32, with a gradient where those are taken, but
+        none of second order.
         ``Document.weight`` has no part in it.
 
     Raises:
@@ -45,6 +48,8 @@ def log_probs(model: nn.Module, batch: PackedBatch) -> list[Tensor]:
         ...     return -torch.nn.functional.logsigmoid(beta * (gain[0::2] - gain[1::2])).mean()
     """
     model = getattr(model, "_orig_mod", model)
+    if isinstance(model, AveragedModel):
+        model = model.module
     if isinstance(getattr(model, "module", None), OmniModel):
         raise ConfigError(
             f"log_probs: {type(model).__name__} exchanges gradients in its own forward alone, which is not run here; "

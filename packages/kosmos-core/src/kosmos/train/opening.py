@@ -96,7 +96,7 @@ def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Compo
     check_registry(registry)
     if config.init is not None:
         warnings.warn(
-            f"init: the weights of {config.init.path} are not loaded here; load_run of it, with overrides, has them",
+            f"init: the weights of {config.init.path} are not loaded here; load_run has them, for load_state_dict",
             stacklevel=level_of_caller(),
         )
     found = compose(config, registry or load_plugins(config.plugins))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
+from weakref import finalize
 
 import torch.distributed as dist
 
@@ -43,12 +44,13 @@ class TrainingRows:
     def __init__(self, feeder: Feeder, budget: Budget, order: State, lanes: int, step: int) -> None:
         self._feeder, self._budget, self._order, self._lanes = feeder, budget, order, lanes
         self._data, self._is_closed = feeder.state(), False
+        self._at_the_end = finalize(self, feeder.close)  # of who has dropped it, as a cell that is run again does
         self.step = step
         """Steps given so far, with those before ``state``."""
         self.epoch: float | None = None
         """How often every document has come; None where sources have weights."""
         self.bad: list[dict[str, Any]] = []
-        """Samples that were left out, as rows of ``quarantine.jsonl`` tell them. Clear it as you like."""
+        """Samples that were left out of the last step, as rows of ``quarantine.jsonl`` tell them."""
         self.waited_s = 0.0
         """Seconds that the last step's rows were waited for."""
 
@@ -66,7 +68,7 @@ class TrainingRows:
             raise ConfigError("these training rows are closed; open_training_rows(..., state=...) goes on")
         rows = self._feeder.next_step()
         incidents = [incident for row in rows for incident in row.incidents]
-        self.bad += [incident_row(incident, self.step + 1) for incident in incidents]
+        self.bad = [incident_row(incident, self.step + 1) for incident in incidents]
         useful = {document.source for row in rows for document in row.arrays.documents}
         self._budget.add(sum(row.drawn for row in rows), incidents, useful)
         self._data = self._feeder.state()  # not before: rows that are not given come again
@@ -82,7 +84,7 @@ class TrainingRows:
     def close(self) -> None:
         """End the data workers. Its state can be asked for still."""
         self._is_closed = True
-        self._feeder.close()
+        self._at_the_end()
 
     def __enter__(self) -> TrainingRows:
         return self
