@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 
 from kosmos import SampleError, cut_blocks
 from kosmos_vision.cutting import colour_planes, cut_planes
-from kosmos_vision.jpeg import find_frame
+from kosmos_vision.jpeg import MOST_SCANS, find_frame
 from kosmos_vision.pictures import Limits, load_rgb, read_header
 
 LIMITS = Limits(1 << 24, 1 << 24)
@@ -131,6 +131,33 @@ def test_the_limits_hold_before_anything_is_decoded() -> None:
             read(Limits(7199, 1 << 20))
         with pytest.raises(SampleError, match="is over max_bytes 20"):
             read(Limits(7200, 20))
+
+
+def with_scans(content: bytes, more: int, scan: bytes) -> bytes:
+    return content[:-2] + scan * more + content[-2:]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_a_picture_of_endless_scans_is_refused_and_one_of_many_is_read(mode: str) -> None:
+    content = encoded((70, 40), mode, 0, progressive=True)
+    last = content[content.rindex(b"\xff\xda") : -2]
+    have = content.count(b"\xff\xda")
+    many = with_scans(content, MOST_SCANS - have, last)
+    assert load_rgb(many, LIMITS, None, (40, 70)).size == (70, 40)
+    with pytest.raises(SampleError, match="picture has over 100 scans"):
+        load_rgb(with_scans(many, 1, last), LIMITS, None, (40, 70))
+    behind = content + last * MOST_SCANS  # a film, say, of which a decoder sees nothing
+    within = content[:2] + b"\xff\xfe\x00\xcc" + b"\xff\xda" * MOST_SCANS + b"\0\0" + content[2:]
+    for whole in (behind, within):
+        assert load_rgb(whole, LIMITS, None, (40, 70)).tobytes() == load_rgb(content, LIMITS, None, (40, 70)).tobytes()
+
+
+def test_endless_scans_of_one_colour_each_are_refused_without_progress_too() -> None:
+    content = encoded((70, 40), "RGB", 0)
+    header = content[: content.index(b"\xff\xda")]
+    scans = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00\x00" * (MOST_SCANS + 1)
+    with pytest.raises(SampleError, match="picture has over 100 scans"):
+        load_rgb(header + scans + b"\xff\xd9", LIMITS, None, (40, 70))
 
 
 @given(

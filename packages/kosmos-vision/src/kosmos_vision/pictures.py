@@ -20,7 +20,7 @@ from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION
 
 from kosmos import SampleError
 from kosmos.data.document import MediaSource
-from kosmos_vision.jpeg import decode_frame, find_frame
+from kosmos_vision.jpeg import decode_frame, find_frame, refuse_many_scans
 
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM")
 """What is read. Pillow's other formats stay closed: its EPS reader, for one, starts Ghostscript."""
@@ -111,6 +111,9 @@ def load_rgb(source: MediaSource, limits: Limits, orientation: int | None, wante
         if orientation in (None, 1) and (plain := _plain_jpeg(file, limits, wanted)) is not None:
             return plain
         with _recognised(file, limits) as picture:
+            if picture.format in ("JPEG", "MPO"):
+                file.seek(0)
+                refuse_many_scans(file.read())
             orientation = _orientation(picture) if orientation is None else orientation
             height, width = wanted if orientation < 5 else wanted[::-1]
             picture.draft(picture.mode, (2 * width, 2 * height))
@@ -126,7 +129,9 @@ def _plain_jpeg(file: IO[bytes], limits: Limits, wanted: tuple[int, int]) -> Ima
     if frame is None:
         return None
     _check_pixels(frame.width, frame.height, limits)
-    picture = decode_frame(file.read(), frame, wanted)
+    content = file.read()
+    refuse_many_scans(content)
+    picture = decode_frame(content, frame, wanted)
     file.seek(0)
     return picture
 

@@ -16,7 +16,7 @@ from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_fi
 SHAPES = {
     "word": (r"^[A-Za-z0-9][A-Za-z0-9._:/@+=,-]*$", "a name without spaces"),
     "label": (r"^[a-z]([a-z0-9-]*[a-z0-9])?$", "small letters, digits and -, a letter first"),
-    "line": (r"^[^\n\r]*$", "one line"),
+    "line": (r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]*$", "one line without control characters"),
     "path": (r"^/[A-Za-z0-9._/-]+$", "an absolute path"),
     "time": (
         r"^[0-9]{1,9}(:[0-9]{1,9}){0,2}$|^[0-9]{1,9}-[0-9]{1,9}(:[0-9]{1,9}){0,2}$",
@@ -32,7 +32,7 @@ Word = Annotated[str, Text(pattern=SHAPES["word"][0])]
 DnsLabel = Annotated[str, Text(pattern=SHAPES["label"][0], max_length=50)]
 """A name that Kubernetes and ParallelCluster take."""
 Line = Annotated[str, Text(pattern=SHAPES["line"][0])]
-"""One line of shell."""
+"""One line of shell, and of YAML: lines end there by U+0085, U+2028 and U+2029 too, in comments and elsewhere."""
 
 
 class Launch(BaseModel):
