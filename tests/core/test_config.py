@@ -282,7 +282,13 @@ def test_a_dumped_run_makes_the_same_run_again():
         ),
         ("train: {steps: 3, 'steps': 4}\n", "run.yaml:1: steps: stands here and in line 1"),
         (None, "cannot read the run file"),
+        ("a:\n  - &b [x, *b]", r"run.yaml:2: an alias \(\*NAME\) stands within what it stands for"),
+        ("a: " + "[" * 5000, "run.yaml:1: lists and mappings within each other, over 64 deep"),
+        ("a:\n  b: " + "9" * 5000, r"run.yaml:2: '9{40}...' looks like a YAML int and is none; text needs quotes"),
+        ("a: 0x" + "f" * 5000, "run.yaml:1: a number of over 4096 bits"),
+        ("a: 2024-13-45", "run.yaml:1: '2024-13-45' looks like a YAML timestamp and is none"),
     ],
+    ids=lambda value: (value or "")[:30],
 )
 def test_an_unusable_run_file_is_one_line(tmp_path, content, line):
     path = tmp_path / "run.yaml"
@@ -290,6 +296,17 @@ def test_an_unusable_run_file_is_one_line(tmp_path, content, line):
         path.write_text(content)
     with pytest.raises(ConfigError, match=line):
         read_run_file(path)
+
+
+@pytest.mark.parametrize("again", ["[{}]", "{{<<: [{}]}}"])
+def test_few_aliases_that_stand_for_very_much_are_refused_wherever_yaml_is_read(tmp_path, again):
+    lines = ["{b0: &b0 {k: 1}"] + [f"b{n}: &b{n} " + again.format(",".join([f"*b{n - 1}"] * 9)) for n in range(1, 10)]
+    text = ", ".join(lines) + "}"
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"run.yaml: its aliases \(\*NAME\) stand for over 100,000 values"):
+        read_run_file(tmp_path / "run.yaml")
+    with pytest.raises(ConfigError, match=r"override data.sources: its aliases"):
+        parse_overrides([f"data.sources={text}"])
 
 
 def test_what_is_merged_is_not_said_twice(tmp_path):

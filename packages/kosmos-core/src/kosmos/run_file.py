@@ -22,6 +22,8 @@ from kosmos.mistakes import explain
 from kosmos.names import by_name
 from kosmos.patterns import is_pattern
 from kosmos.strict import as_written, names_are_a_list, one_is_a_list
+from kosmos.yaml_values import MOST_DEPTH, Refused, SaidTwice
+from kosmos.yaml_values import load_yaml as load_yaml  # commands read their values by it too
 
 LISTS = ("sources", "trackers", "observers", "metrics")
 """Fields with items that a name alone may stand for."""
@@ -45,37 +47,6 @@ def names_all(modalities: Any) -> bool:
     return isinstance(modalities, str | list | _All)
 
 
-class _SaidTwice(yaml.YAMLError):
-    """A key stands twice in one mapping."""
-
-    def __init__(self, key: str, first: yaml.Mark, again: yaml.Mark) -> None:
-        self.key, self.lines = key, (first.line + 1, again.line + 1)
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping, of which YAML keeps the last without a word."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        # Here and not where values are made: by then what ``<<`` merges stands among a mapping's own keys.
-        node: yaml.MappingNode = super().compose_mapping_node(anchor)
-        known: dict[tuple[str, str], yaml.Mark] = {}
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                first = known.setdefault((key.tag, key.value), key.start_mark)
-                if first is not key.start_mark:
-                    raise _SaidTwice(key.value, first, key.start_mark)
-        return node
-
-
-def load_yaml(text: str) -> Any:
-    """The value of a text. Raises YAMLError where it is none, or says a key twice."""
-    loader = _Loader(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
-
-
 def read_run_file(path: str | Path) -> dict[str, Any]:
     """The content of a run file as plain values.
 
@@ -88,7 +59,7 @@ def read_run_file(path: str | Path) -> dict[str, Any]:
         content = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the run file ({error.strerror}); {_meant(path)}") from error
-    except _SaidTwice as error:
+    except SaidTwice as error:
         first, again = error.lines
         raise ConfigError(
             f"{path}:{again}: {error.key}: stands here and in line {first}; write it once, with all that belongs to it"
@@ -97,6 +68,8 @@ def read_run_file(path: str | Path) -> dict[str, Any]:
         where = getattr(error, "problem_mark", None)
         line = f":{where.line + 1}" if where else ""
         problem = _in_words(getattr(error, "problem", None) or "not UTF-8 text")
+        if isinstance(error, Refused):
+            raise ConfigError(f"{path}{line}: {problem}") from error
         raise ConfigError(f"{path}{line}: not YAML ({problem}){_or_data(path)}") from error
     if content is None:
         raise ConfigError(f"{path}: says nothing; write fields in it, {SUCH_AS}, or leave the file out{_or_data(path)}")
@@ -129,12 +102,14 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
     # What is set of a thing is laid on the thing, whichever is said first.
     for pair in sorted(pairs, key=lambda pair: pair.partition("=")[0].count(".")):
         path, equals, text = pair.partition("=")
-        if not equals or not path:
-            raise ConfigError(f"override {pair!r}: expected FIELD=VALUE, such as train.steps=100")
+        if not equals or not path or path.count(".") > MOST_DEPTH:
+            raise ConfigError(f"override {_begin(pair)}: expected FIELD=VALUE, such as train.steps=100")
         try:
             value = load_yaml(text)
-        except _SaidTwice as error:
+        except SaidTwice as error:
             raise ConfigError(f"override {path}: {error.key} stands twice in {text!r}") from error
+        except Refused as error:
+            raise ConfigError(f"override {path}: {error.problem}") from error
         except yaml.YAMLError as error:
             quoted = shlex.quote(f"{path}={json.dumps(text, ensure_ascii=False)}")
             raise ConfigError(
@@ -145,6 +120,10 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
             value = {part: value}
         merged = merge(merged, value, renames=False)
     return merged
+
+
+def _begin(pair: str) -> str:
+    return repr(pair if len(pair) <= 200 else f"{pair[:200]}...")
 
 
 class _Instead(dict[str, Any]):
