@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tarfile
@@ -19,6 +21,7 @@ from kosmos.components import DatasetSpec
 from kosmos.data.sources import open_source
 from kosmos.data.sources.file_names import stem_of, suffix_of
 from kosmos.data.sources.folders import tells_of_data
+from kosmos.data.sources.since import opened_before
 from kosmos.data.sources.splits import split_of, splits_of_files
 from kosmos.errors import ConfigError, DataError, KosmosError
 from kosmos.hookspecs import hookimpl
@@ -262,6 +265,43 @@ def test_pipes_of_a_folder_are_passed_over(open_, rows, tmp_path):
     assert len(open_(tmp_path / "set")) == 2
     with pytest.raises(DataError, match=r"set/c.jsonl': neither a file nor a folder"):
         open_(tmp_path / "set" / "c.jsonl")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.json", "manifest.jsonl", "metadata.jsonl"])
+def test_a_link_out_of_a_folder_is_followed_where_it_is_named_or_the_run_has_it(open_, tmp_path, name):
+    folder, secret = tmp_path / "set", tmp_path / "secret"
+    folder.mkdir()
+    row, modalities = {"text": "x"}, ()
+    if name == "metadata.jsonl":
+        (folder / "1.png").write_bytes(b"x")
+        row, modalities = row | {"file_name": "1.png"}, ("image",)
+    secret.write_text(f"{json.dumps(row)}\n")
+    (folder / name).symlink_to("../secret")
+    itself = re.escape(f"{folder / name}: a link that leads out of {folder} (to {secret}) is refused; where that is ")
+    with pytest.raises(DataError, match=rf"^{itself}meant, name the file itself \(--data {folder / name}\)"):
+        open_(folder, modalities=modalities)
+    with opened_before():
+        assert len(open_(folder, modalities=modalities)) == 1
+    if name in ("a.txt", "a.jsonl"):
+        assert len(open_(f"{folder}/a.*")) == 1
+        assert len(open_(folder, root=tmp_path)) == 1
+
+
+def test_snapshots_of_the_hub_link_to_blobs_and_other_folders_of_links_are_named_by_a_pattern(open_, tmp_path):
+    snapshot, blobs = tmp_path / "repo/snapshots/abc", tmp_path / "repo/blobs"
+    (snapshot / "data").mkdir(parents=True)
+    blobs.mkdir()
+    for number in range(2):
+        (blobs / str(number)).write_text('{"text": "x"}\n')
+        (snapshot / f"data/{number}.jsonl").symlink_to(f"../../../blobs/{number}")
+    assert len(open_(snapshot)) == len(open_(snapshot / "data")) == 2
+    (snapshot / "data").rename(tmp_path / "data")
+    for number in range(2):
+        (tmp_path / f"data/{number}.jsonl").unlink()
+        (tmp_path / f"data/{number}.jsonl").symlink_to(blobs / str(number))
+    with pytest.raises(DataError, match=r"name the files by a pattern \(--data '.*/data/\*.jsonl'\)$"):
+        open_(tmp_path / "data")
+    assert len(open_(f"{tmp_path}/data/*.jsonl")) == 2
 
 
 @pytest.mark.parametrize("target", ["gone.jsonl", "a.jsonl"])

@@ -23,6 +23,7 @@ from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import hold_lines, index_json
 from kosmos.data.sources.jsonl import JsonlTable, index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.links_out import refuse_links_out
 from kosmos.data.sources.misnamed import neighbour, refuse_several
 from kosmos.data.sources.not_read import NO_BYTES, is_empty
 from kosmos.data.sources.pairs import find_pairs
@@ -238,6 +239,7 @@ def _open_path(request: Request, registry: Components) -> Parts:
 
 def _from_folder(path: Path, request: Request) -> Parts:
     if (path / folders.MANIFEST).is_file():
+        refuse_links_out(path, [folders.MANIFEST], request.root)
         return _from_manifest(path / folders.MANIFEST, request)
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         from kosmos.data.sources.hub import open_saved
@@ -245,12 +247,14 @@ def _from_folder(path: Path, request: Request) -> Parts:
         return _from_hub(open_saved(path), request)
     files = folders.list_files(path)
     if (found := folders.metadata_files(path, files)) is not None:
+        refuse_links_out(path, found[1], request.root)
         folders.count_elsewhere(files, found[1], request.left_out)
         return _from_files(path, found[1], found[0], request)
     layout = request.layout()
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     wanted = set(request.modalities)
     if lists := _json_alone(path, files, suffixes):
+        refuse_links_out(path, lists, request.root)
         _refuse_lists(path, lists)
         folders.count_beside(files, lists, suffixes, request.left_out)
         return _from_files(path, lists, ".jsonl", request)
@@ -266,6 +270,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
         layout.check(classes.columns)
         return finish(replace(classes, below=_below(path, request.root)), layout, request, name_files=False)
     if (found := folders.data_files(path, files)) is not None:
+        refuse_links_out(path, found[1], request.root)
         if found[0] == ".txt":
             folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & wanted])
         folders.count_beside(files, found[1], () if found[0] == ".txt" else suffixes, request.left_out)
