@@ -69,3 +69,13 @@ def test_what_else_the_file_of_a_phone_holds_is_no_page() -> None:
 def test_pages_that_are_broken_behind_the_first_are_no_matter() -> None:
     pages = saved([Image.new("RGB", (40, 30), colour) for colour in ("red", "green")], "TIFF")
     assert told(VARIABLE, pages[: len(pages) // 2]) == "height x width in px: 30 x 40, fed as 32 x 48"
+
+
+def test_pages_without_end_are_not_counted_to_their_end() -> None:
+    content = bytearray(saved([Image.new("RGB", (40, 30))], "TIFF"))
+    begin = int.from_bytes(content[4:8], "little")
+    entries = content[begin : begin + 2 + 12 * int.from_bytes(content[begin : begin + 2], "little")]
+    content[begin + len(entries) : begin + len(entries) + 4] = len(content).to_bytes(4, "little")
+    for _ in range(1200):
+        content += entries + (len(content) + len(entries) + 4).to_bytes(4, "little")
+    assert ", the first of over 1,000 pages or frames, " in told(VARIABLE, bytes(content))

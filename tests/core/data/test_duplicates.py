@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -40,3 +41,14 @@ def test_a_document_without_its_medium_is_not_compared(tmp_path: Path) -> None:
     gone = Media("image", tmp_path / "gone")
     assert same((gone,), (gone,), (Text("a"),)).documents == 1
     assert same((Text("a"),)).told() == "0 of 1 documents repeat others in text and media"
+
+
+def test_a_document_that_was_refused_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    file.touch()
+    os.truncate(file, 1 << 40)
+    documents = [
+        Document(name, (part,)) for name, part in (("a", Media("image", file)), ("b", Text("x")), ("c", Text("x")))
+    ]
+    found = find_duplicates([Documents("rows", documents)], [], refused={("rows", "a"), ("others", "b")})
+    assert (found.documents, found.repeated) == (2, 1)

@@ -14,7 +14,7 @@ from kosmos import ConfigError, Grid, Media, MediaPlan, SampleError
 from kosmos_vision.augmentation import UNCHANGED, Augmentation, Change
 from kosmos_vision.cutting import cut_planes
 from kosmos_vision.own_shape import fit_cells
-from kosmos_vision.pictures import Limits, count_frames, load_rgb, read_header
+from kosmos_vision.pictures import MOST_PAGES, Limits, count_frames, load_rgb, read_header
 from kosmos_vision.resampling import Box, Planes, Resampler
 from kosmos_vision.tiles import WHOLE, Tiling, choose_tiling, cut_tiles
 
@@ -182,7 +182,8 @@ class ImageProcessor:
         tiles = f" and as {tiling.rows} x {tiling.columns} tiles of that" if tiling.is_split else ""
         how = f", resize {self.resize}" if self.size_px is not None else ""
         frames = count_frames(media.source, self.limits)
-        first = f", the first of {frames} pages or frames" if frames > 1 else ""
+        count = f"over {MOST_PAGES:,}" if frames > MOST_PAGES else frames
+        first = f", the first of {count} pages or frames" if frames > 1 else ""
         return f"height x width in px: {header.height} x {header.width}{first}, fed as {fed}{tiles}{how}"
 
     def _cells(self, media: Media, plan: MediaPlan, change: Change) -> NDArray[np.uint8]:

@@ -25,6 +25,8 @@ from kosmos_vision.jpeg import decode_frame, find_frame, refuse_many_scans
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM")
 """What is read. Pillow's other formats stay closed: its EPS reader, for one, starts Ghostscript."""
 
+MOST_PAGES = 1000
+"""That are counted: those of a TIFF lie in a chain, of which 64 MiB hold so many that it would take hours."""
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -75,7 +77,8 @@ def read_header(source: MediaSource, limits: Limits) -> Header:
 
 
 def count_frames(source: MediaSource, limits: Limits) -> int:
-    """Pages of a TIFF, or frames of an animation, of which the first is the picture.
+    """Pages of a TIFF, or frames of an animation, of which the first is the picture; ``MOST_PAGES`` + 1 of a TIFF
+    that has more.
 
     Raises:
         SampleError: as of ``read_header``.
@@ -86,9 +89,18 @@ def count_frames(source: MediaSource, limits: Limits) -> int:
         if picture.format == "MPO":  # as of phones: a JPEG, with what else belongs to it
             return 1
         try:
-            return int(getattr(picture, "n_frames", 1))
+            return _count_pages(picture) if picture.format == "TIFF" else int(getattr(picture, "n_frames", 1))
         except Exception:  # nobody reads what is broken behind the first
             return 1
+
+
+def _count_pages(picture: Image.Image) -> int:
+    for page in range(1, MOST_PAGES + 1):
+        try:
+            picture.seek(page)
+        except EOFError:
+            return page
+    return MOST_PAGES + 1
 
 
 def load_rgb(source: MediaSource, limits: Limits, orientation: int | None, wanted: tuple[int, int]) -> Image.Image:

@@ -130,7 +130,7 @@ def data_(
         number = helpers_of_rank(1) if workers is None else workers
         with aside():
             incidents = decode_all(composition, [*sources, *held_out], workers=number, show=not as_json)
-            same = _compared(sources, held_out, show=not as_json)
+            same = _compared(sources, held_out, incidents, show=not as_json)
         result |= {"checked": sum(map(len, (*sources, *held_out))), "duplicates": asdict(same)}
     result["incidents"] = incidents
     if as_json:
@@ -331,12 +331,14 @@ def decode_all(composition: Composition, sources: Sequence[Source], *, workers: 
     return sorted(incidents, key=lambda found: (places.get(found.source, len(places)), _by_number(found.origin)))
 
 
-def _compared(sources: Sequence[Source], held_out: Sequence[Source], *, show: bool) -> Duplicates:
-    """Which documents are the same as others."""
+def _compared(
+    sources: Sequence[Source], held_out: Sequence[Source], incidents: Sequence[Incident], *, show: bool
+) -> Duplicates:
+    """Which documents are the same as others, but for those that cannot be used."""
     from kosmos.data.duplicates import find_duplicates
 
     with progress("comparing", show=show) as advance:
-        return find_duplicates(sources, held_out, advance)
+        return find_duplicates(sources, held_out, advance, {(found.source, found.origin) for found in incidents})
 
 
 def _by_number(origin: str) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b, file_digest
@@ -42,7 +42,10 @@ class Duplicates:
 
 
 def find_duplicates(
-    sources: Sequence[Source], held_out: Sequence[Source], advance: Callable[[int, int], object] = lambda more, of: None
+    sources: Sequence[Source],
+    held_out: Sequence[Source],
+    advance: Callable[[int, int], object] = lambda more, of: None,
+    refused: Collection[tuple[str, str]] = (),
 ) -> Duplicates:
     """Compare all documents, by 8 bytes each.
 
@@ -53,6 +56,8 @@ def find_duplicates(
         sources: what is trained on.
         held_out: what is scored.
         advance: told of how many documents more were compared, of how many there are.
+        refused: source and origin of documents that cannot be used, for what their media would take among others: these
+            are not read here.
     """
     total = sum(map(len, (*sources, *held_out)))
 
@@ -63,7 +68,8 @@ def find_duplicates(
                 try:
                     with calling(source, "document"):
                         document = source.document(row)
-                    if isinstance(document, Document):  # else it is of no use, which is told as it is decoded
+                    is_usable = isinstance(document, Document) and (source.name, document.origin) not in refused
+                    if is_usable:  # else it is of no use, which is told as it is decoded
                         found[count] = _digest(document)
                         count += 1
                 except SampleError:  # is named by whoever decodes it
