@@ -8,11 +8,13 @@ import json
 import lzma
 import multiprocessing
 import os
+import shutil
 
 import pyarrow as pa
 import pytest
 
 from kosmos.data import unpacked
+from kosmos.data.sources.since import opened_before
 from kosmos.errors import DataError, SampleError
 
 
@@ -175,6 +177,24 @@ def test_without_room_or_a_cache_the_line_says_what_to_do(open_, tmp_path, cache
         open_(tmp_path / "a.jsonl.gz")
 
 
+def test_a_file_that_would_fill_the_disk_is_refused_but_to_a_run_that_was_begun_with_it(
+    open_, tmp_path, cache, monkeypatch
+):
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(b'{"text": "%s"}\n' % (b"x" * 100_000) * 20))
+    assert len(open_(packed)) == 20  # small enough, whatever it was made of
+    shutil.rmtree(cache)
+    monkeypatch.setattr(unpacked, "LEAST_REFUSED_BYTES", 1 << 20)
+    with pytest.raises(
+        DataError, match=r"a.jsonl.gz: cannot be read \(unpacked it has over 0.0 GiB, more than 250 times"
+    ):
+        open_(packed)
+    assert list(cache.iterdir()) == []
+    with opened_before():
+        unpacked.unpack_each([packed])
+    assert len(open_(packed)) == 20
+
+
 def test_a_row_whose_file_is_gone_is_a_bad_sample(open_, tmp_path, cache):
     packed = tmp_path / "a.jsonl.gz"
     packed.write_bytes(gzip.compress(FORMS["rows.jsonl"].encode()))
@@ -186,11 +206,12 @@ def test_a_row_whose_file_is_gone_is_a_bad_sample(open_, tmp_path, cache):
 
 def test_who_waits_long_is_told_once(tmp_path, capsys, monkeypatch, cache):
     monkeypatch.setattr(unpacked, "TOLD_AFTER_S", 0.0)
-    files = [tmp_path / f"{number}.jsonl.xz" for number in range(3)]
+    files = [tmp_path / name for name in ("\x1b[2J\n0.jsonl.xz", "1.jsonl.xz", "2.jsonl.xz")]
     for file in files:
         file.write_bytes(lzma.compress(os.urandom(1 << 20)))
     unpacked.unpack_each([*files, tmp_path / "plain.jsonl"])
-    line = f"unpacking 3 compressed files, such as 0.jsonl.xz, into {cache}, once; the next start finds them there\n"
+    first = r"\x1b[2J\x0a0.jsonl.xz"
+    line = f"unpacking 3 compressed files, such as {first}, into {cache}, once; the next start finds them there\n"
     assert capsys.readouterr().err == line
     assert len(list(cache.iterdir())) == 3
 

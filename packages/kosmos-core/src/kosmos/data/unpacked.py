@@ -25,11 +25,15 @@ from typing import Any
 
 from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
 from kosmos.files import replacing
+from kosmos.visible import in_a_line
 
 ROWS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 """Suffixes of the files that are read compressed too."""
 LEAST_FREE_BYTES = 1 << 30
 """Of the disk, below which nothing is unpacked: others write there too."""
+LEAST_REFUSED_BYTES, MOST_RATIO = 1 << 30, 250
+"""Unpacked, more than the first of these and so many times the bytes of the file is what was made to fill disks: texts
+shrink to a third or a twentieth, logs to a hundredth."""
 TOLD_AFTER_S = 5.0
 _MOST_THREADS = 8
 _PIECE = 1 << 20
@@ -75,14 +79,14 @@ def unpack_each(paths: Sequence[Path]) -> None:
         return
     files = "a compressed file" if len(packed) == 1 else f"{len(packed):,} compressed files"
     line = f"unpacking {files}, such as {packed[0].name}, into {folder}, once; the next start finds them there"
-    timer = threading.Timer(TOLD_AFTER_S, lambda: print(line, file=sys.stderr, flush=True))
+    timer = threading.Timer(TOLD_AFTER_S, lambda: print(in_a_line(line), file=sys.stderr, flush=True))
     timer.daemon = True
     timer.start()
-    ending = threading.Event()
+    ending, is_known = threading.Event(), _is_known()  # threads do not know of it
 
     def one(path: Path) -> None:
         with suppress(OSError):
-            unpacked(path, ending)
+            unpacked(path, ending, is_known=is_known)
 
     try:
         with ThreadPoolExecutor(min(len(packed), len(os.sched_getaffinity(0)), _MOST_THREADS)) as threads:
@@ -95,14 +99,15 @@ def unpack_each(paths: Sequence[Path]) -> None:
         timer.cancel()
 
 
-def unpacked(path: Path, ending: threading.Event | None = None) -> Path:
+def unpacked(path: Path, ending: threading.Event | None = None, *, is_known: bool = False) -> Path:
     """Where the bytes of a file can be read: its own path, unless it is compressed; then it is unpacked, if need be.
 
     Args:
         ending: once it is set nothing more is unpacked.
+        is_known: it is of a run that was begun, and may become as large as it is.
 
     Raises:
-        OSError: it cannot be read, breaks off, or there is no room for it.
+        OSError: it cannot be read, breaks off, becomes much too large, or there is no room for it.
     """
     if not is_packed(path.name):
         return path
@@ -120,7 +125,8 @@ def unpacked(path: Path, ending: threading.Event | None = None) -> Path:
     with _alone(folder, f"{name}.lock") as is_alone:
         if (found := _whole(folder, name)) is None:
             _remove_left(folder, of_path, name if is_alone else None)
-            found = _unpack(path, folder / name, ending)
+            at_most = sys.maxsize if is_known or _is_known() else _most_bytes(state.st_size)
+            found = _unpack(path, folder / name, at_most, ending)
     return found
 
 
@@ -172,7 +178,18 @@ def _alone(folder: Path, name: str) -> Iterator[bool]:
             (folder / name).unlink(missing_ok=True)
 
 
-def _unpack(path: Path, into: Path, ending: threading.Event | None) -> Path:
+def _is_known() -> bool:
+    from kosmos.data.sources.since import is_opened_before  # whose package reads files by this module
+
+    return is_opened_before()
+
+
+def _most_bytes(packed: int) -> int:
+    """That a compressed file may become."""
+    return max(LEAST_REFUSED_BYTES, MOST_RATIO * packed)
+
+
+def _unpack(path: Path, into: Path, at_most: int, ending: threading.Event | None) -> Path:
     """Where it is then: its size is the last part of its name."""
     try:
         with closing(_OPEN[path.suffix.lower()](path)) as packed, replacing(into) as written:
@@ -183,6 +200,8 @@ def _unpack(path: Path, into: Path, ending: threading.Event | None) -> Path:
                 if ending is not None and ending.is_set():
                     raise OSError(errno.EINTR, "stopped")
                 written.write(piece)
+                if written.tell() > at_most:
+                    raise _bomb(path, at_most)
         whole = into.with_name(f"{into.name}.{into.stat().st_size}")
         into.replace(whole)
         _seen[str(into.parent), into.name] = whole.name
@@ -204,6 +223,11 @@ def _damaged(path: Path, error: Exception) -> OSError:
         errno.EIO,
         f"it breaks off, is damaged, or is no {kind} file ({error}); copy it anew, or name it by what it is{advice}",
     )
+
+
+def _bomb(path: Path, at_most: int) -> OSError:
+    said = f"unpacked it has over {at_most / 2**30:.1f} GiB, more than {MOST_RATIO} times its size"
+    return OSError(errno.EFBIG, f"{said}, as no text has; decompress it yourself where that is right")
 
 
 def _unusable(folder: Path, error: OSError) -> OSError:
