@@ -321,7 +321,22 @@ def chained(count):
     return (header.tobuf(tarfile.GNU_FORMAT) + b"a".ljust(tarfile.BLOCKSIZE, b"\0")) * count
 
 
+def heading(kind):
+    """A header of the next that states more than any has."""
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = kind, 6 << 30
+    return header.tobuf(tarfile.GNU_FORMAT)
+
+
 DAMAGES = {
+    "a long name without end": (
+        lambda content: heading(tarfile.GNUTYPE_LONGNAME) + content,
+        "a header of 6,442,450,944",
+    ),
+    "a PAX header without end": (
+        lambda content: content[:5632] + heading(tarfile.XHDTYPE) + content,
+        "over the limit of",
+    ),
     "no archive": (lambda content: b"no archive" * 100, "[a-z ]+"),
     "nothing": (lambda content: b"", "empty file"),
     "cut in a file": (lambda content: content[:612], "breaks off or is damaged at byte 0"),

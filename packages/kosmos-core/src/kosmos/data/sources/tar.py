@@ -39,11 +39,26 @@ from kosmos.names import listed
 
 MAX_FILE_BYTES = 1 << 30
 """Most bytes of a medium in an archive."""
+MOST_HEADER_BYTES = 1 << 20
+"""Of what belongs to the next header, such as a long name, which ``tarfile`` reads as a whole."""
 JSON, TEXT = "json", "txt"
 SPARSE = -1
 """Stands for the size of a file that does not lie in one piece."""
 _NUMBERED = re.compile(r"([0-9]{1,18})\.(.+)", re.DOTALL)
+_OF_THE_NEXT = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+)
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
+
+
+class _Member(tarfile.TarInfo):
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _OF_THE_NEXT and member.size > MOST_HEADER_BYTES:
+            raise ValueError(f"a header of {member.size:,} bytes, over the limit of {MOST_HEADER_BYTES:,}")
+        return member
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,6 +254,8 @@ def index_tar(path: Path) -> Record:
                     links += not member.isdir()
     except RecursionError as error:  # ``tarfile`` calls itself for a header that belongs to the next one
         raise DataError(f"{path}: no whole tar file (headers of headers, without an end)") from error
+    except MemoryError as error:
+        raise DataError(f"{path}: its names take more memory than there is") from error
     except (OSError, ValueError, OverflowError, tarfile.TarError) as error:
         raise DataError(f"{path}: no whole tar file ({error})") from error
     return _by_sample(names) | {"links": np.array([links])}
@@ -250,7 +267,7 @@ def _members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
         raise ValueError("it is compressed, and has to be unpacked first")
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
-    with tarfile.open(fileobj=file, mode="r:") as archive:
+    with tarfile.open(fileobj=file, mode="r:", tarinfo=_Member) as archive:
         place = -1
         while (member := archive.next()) is not None:
             archive.members = []  # type: ignore[attr-defined]  # else it keeps them all
