@@ -16,6 +16,7 @@ import pytest
 from kosmos.cli import main
 from kosmos.commands.compared import differences
 from kosmos.commands.report import _steps
+from kosmos.errors import TrainingError
 from kosmos.train.goodput import Goodput
 from kosmos.train.json_lines import rounded
 from kosmos.train.output import RunFolder
@@ -247,6 +248,23 @@ def test_a_run_that_has_taken_no_step_has_a_report(run: Path, capsys: pytest.Cap
     found = report(run, capsys)
     assert (found["steps"], found["last_losses"], found["checkpoints"]) == (None, None, [])
     assert "steps      none yet" in lines(run, capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("held_out.jsonl", {"step": 1, "held_out": {"overall": {"loss": "x"}}}),
+        ("held_out.jsonl", {"step": 1, "held_out": [1]}),
+        ("metrics.jsonl", {"step": 1, "loss": [1]}),
+        ("quarantine.jsonl", {"step": 1, "origin": []}),
+    ],
+)
+def test_a_ledger_of_other_values_is_named(run: Path, capsys: pytest.CaptureFixture[str], name: str, row: Any) -> None:
+    (run / name).write_text(f"{json.dumps(row)}\n{'[' * 9999}\n")
+    assert main(["report", str(run)]) == TrainingError.exit_status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error[training]: ")
+    assert f"{run / name}: damaged, or changed by others than kosmos train (" in line
 
 
 def test_a_folder_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import typer
 
 from kosmos.commands.causes import alike
 from kosmos.commands.compared import beside, differences
+from kosmos.commands.ledgers import figures_of, rows_of
 from kosmos.errors import ConfigError
 from kosmos.train.measure import LOWER, Measure
 from kosmos.visible import visible
@@ -41,12 +41,17 @@ def report(
 
     folders = [RunFolder.open(Path(one)) for one in output]
     results = [collect(folder.path) for folder in folders]
+    shown = [file for folder in folders for file in (folder.metrics, folder.held_out) if file.exists()]
     if len(results) == 1:
-        print(printed_json(results[0]) if as_json else visible("\n".join(table(results[0]))))
+        with figures_of(*shown):
+            text = printed_json(results[0]) if as_json else visible("\n".join(table(results[0])))
+        print(text)
         return
     settings = differences([_settings(folder) for folder in folders])
     both = {"differences": settings, "runs": results}
-    print(printed_json(both) if as_json else visible("\n".join(beside(results, settings))))
+    with figures_of(*shown):
+        text = printed_json(both) if as_json else visible("\n".join(beside(results, settings)))
+    print(text)
 
 
 def _settings(folder: RunFolder) -> dict[str, Any]:
@@ -66,36 +71,35 @@ def collect(folder: Path) -> dict[str, Any]:
     from kosmos.train.output import RunFolder
 
     run = RunFolder(folder)
-    steps = [row for row in _rows(run.metrics) if "loss" in row]
-    held_out = [row for row in _rows(run.held_out) if "held_out" in row]
     checkpoints = [_checkpoint(path) for path in sorted(run.checkpoints.glob("step-*"))]
+    with figures_of(run.metrics):
+        steps = [row for row in rows_of(run.metrics) if "loss" in row]
+        of_steps, last_losses = _steps(steps), _losses(steps[-1]) if steps else None
+    with figures_of(run.held_out):
+        scored = [row for row in rows_of(run.held_out) if "held_out" in row]
+        held_out = {"step": scored[-1]["step"], **scored[-1]["held_out"]} if scored else None
+        best = _best(scored, run)
+    with figures_of(run.changes):
+        changes = changes_of(run.changes)
+    with figures_of(run.goodput):
+        goodput, saves = _goodput(run.goodput), _saves(run.goodput, checkpoints)
+    with figures_of(run.guards):
+        guards = _guards(run.guards)
+    with figures_of(run.quarantine):
+        bad_samples = _bad_samples(run.quarantine)
     return {
         "output": str(folder),
-        "steps": _steps(steps),
-        "last_losses": _losses(steps[-1]) if steps else None,
-        "held_out": {"step": held_out[-1]["step"], **held_out[-1]["held_out"]} if held_out else None,
-        "held_out_best": _best(held_out, run),
-        "changes": changes_of(run.changes),
-        "goodput": _goodput(folder / "goodput.jsonl"),
-        "guards": _guards(folder / "guards.jsonl"),
-        "bad_samples": _bad_samples(run.quarantine),
+        "steps": of_steps,
+        "last_losses": last_losses,
+        "held_out": held_out,
+        "held_out_best": best,
+        "changes": changes,
+        "goodput": goodput,
+        "guards": guards,
+        "bad_samples": bad_samples,
         "checkpoints": checkpoints,
-        "saves": _saves(run.goodput, checkpoints),
+        "saves": saves,
     }
-
-
-def _rows(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a ledger; a line that a crash cut short is passed over."""
-    if not file.exists():
-        return
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(row, dict) and "step" in row:
-                yield row
 
 
 def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -225,13 +229,13 @@ def _saves(file: Path, checkpoints: Sequence[Mapping[str, Any]]) -> dict[str, An
 
 def _guards(file: Path) -> list[dict[str, Any]]:
     """Steps that went wrong, by what was wrong with them and what was done."""
-    found = Counter((row.get("kind", ""), row.get("action", "")) for row in _rows(file))
+    found = Counter((row.get("kind", ""), row.get("action", "")) for row in rows_of(file))
     return [{"kind": kind, "action": action, "steps": count} for (kind, action), count in found.most_common()]
 
 
 def _bad_samples(file: Path) -> dict[str, Any]:
     """Samples by kind of error, and the most frequent causes of each source."""
-    rows = [row for row in _rows(file) if "origin" in row]
+    rows = [row for row in rows_of(file) if "origin" in row]
     unique = {(row["origin"], row.get("cause")): row for row in rows}.values()
     causes: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for row in unique:
