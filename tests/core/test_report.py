@@ -350,6 +350,22 @@ def test_runs_stand_side_by_side_with_what_limits_the_speed_of_their_last_steps(
     }  # fmt: skip
 
 
+def test_what_became_of_runs_stands_in_their_table_and_what_is_none_hides_no_other(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Path(shutil.copytree(run, run.with_name("cut")))
+    rows = rows_of(other / "metrics.jsonl")[:-2]
+    (other / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (other / "changes.jsonl").write_text(json.dumps({"step": 3, "changed": {"train.learning_rate": [1, 2]}}) + "\n")
+    (other / "guards.jsonl").write_text(json.dumps({"step": 5, "kind": "spike", "action": "stop"}) + "\n")
+    assert main(["report", str(run), str(tmp_path / "none"), str(other)]) == 2
+    said = capsys.readouterr()
+    told = [re.split(" {2,}", line.strip()) for line in said.out.splitlines()]
+    assert ["steps", "6", "4 of 6"] in told and ["settings changed from step", "-", "3"] in told
+    assert ["steps that went wrong", "-", "1"] in told
+    assert said.err.startswith("error[config]: ") and str(tmp_path / "none") in said.err
+
+
 def test_runs_differ_in_their_modalities_though_these_have_no_settings() -> None:
     bare = {"stream": None, "processor": {}}
     runs = [{"modalities": {"image": bare, "audio": bare}}, {"modalities": {"image": bare}}]

@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from kosmos.errors import ConfigError, KosmosError
 from kosmos.train.measure import ALL, Measure
+from kosmos.visible import say
+
+if TYPE_CHECKING:
+    from kosmos.train.output import RunFolder
 
 RUNS = "run"
 ABSENT = "-"
+
+
+def opened(output: Sequence[str]) -> tuple[list[RunFolder], list[KosmosError]]:
+    """The folders of runs, and what is wrong with those that are none. Raises it where no other is named."""
+    from kosmos.train.output import RunFolder
+
+    folders, wrong = list[RunFolder](), list[KosmosError]()
+    for one in output:
+        try:
+            folders.append(RunFolder.open(Path(one)))
+        except KosmosError as refused:
+            wrong.append(refused)
+    if not folders:
+        raise wrong[0]
+    return folders, wrong
+
+
+def refuse(wrong: Sequence[KosmosError]) -> None:
+    """Raises the first error, once the others were told of, too."""
+    for error in wrong[1:]:
+        say(f"warning: {error}", file=sys.stderr)
+    if wrong:
+        raise wrong[0]
+
+
+def settings_of(folder: RunFolder) -> dict[str, Any]:
+    """A run's settings, with what this version has for fields that the run's own did not know."""
+    from kosmos.run_file import make_run
+
+    written = folder.read_config()
+    try:
+        return make_run(written).model_dump(mode="json")
+    except ConfigError:  # of a version that knew others
+        return written
 
 
 def differences(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -33,16 +74,19 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from _flat(below, f"{path}.{name}" if path else str(name))
 
 
-def beside(runs: Sequence[Mapping[str, Any]], settings: Mapping[str, Sequence[Any]]) -> list[str]:
+def beside(
+    runs: Sequence[Mapping[str, Any]], settings: Mapping[str, Sequence[Any]], wanted: Sequence[int | None]
+) -> list[str]:
     """A table with a column for each run.
 
     Args:
         runs: what ``report.collect`` gave of each.
         settings: what ``differences`` gave.
+        wanted: steps that each was to take.
     """
     rows: dict[str, list[str]] = {RUNS: [run["output"] for run in runs]}
     rows |= {name: [_word(value) for value in values] for name, values in settings.items()}
-    columns = [dict(_figures(run)) for run in runs]
+    columns = [dict(_figures(run, steps)) for run, steps in zip(runs, wanted, strict=True)]
     names = {name: None for column in columns for name in column}
     rows |= {name: [column.get(name, ABSENT) for column in columns] for name in names}
     widths = [max(len(cells[place]) for cells in rows.values()) for place in range(len(runs))]
@@ -61,10 +105,15 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _figures(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _figures(run: Mapping[str, Any], wanted: int | None) -> Iterator[tuple[str, str]]:
     """What a run came to, a line each; without those that it has no figure of."""
+    if run["changes"]:  # what it was begun with stands nowhere above
+        yield "settings changed from step", ", ".join(f"{row['step']:,}" for row in run["changes"])
     steps, last, held_out, best = (run[part] for part in ("steps", "last_losses", "held_out", "held_out_best"))
-    yield "steps", f"{steps['last']:,}" if steps else "0"
+    last_step = steps["last"] if steps else 0
+    yield "steps", f"{last_step:,}" + (f" of {wanted:,}" if wanted not in (None, last_step) else "")
+    if run["guards"]:
+        yield "steps that went wrong", f"{sum(found['steps'] for found in run['guards']):,}"
     if steps:
         if steps["epoch"] is not None:
             yield "epoch", f"{steps['epoch']:,.2f}"

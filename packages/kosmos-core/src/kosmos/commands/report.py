@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.causes import alike
-from kosmos.commands.compared import beside, differences
+from kosmos.commands.compared import beside, differences, opened, refuse, settings_of
 from kosmos.commands.ledgers import figures_of, rows_of
-from kosmos.errors import ConfigError
 from kosmos.train.measure import LOWER, Measure
 from kosmos.visible import visible
 
@@ -37,32 +36,22 @@ def report(
     Of several runs: the settings in which they differ, and what each came to, side by side.
     """
     from kosmos.train.json_lines import printed_json
-    from kosmos.train.output import RunFolder
 
-    folders = [RunFolder.open(Path(one)) for one in output]
+    folders, wrong = opened(output)
     results = [collect(folder.path) for folder in folders]
     shown = [file for folder in folders for file in (folder.metrics, folder.held_out) if file.exists()]
-    if len(results) == 1:
+    if len(output) == 1:
         with figures_of(*shown):
             text = printed_json(results[0]) if as_json else visible("\n".join(table(results[0])))
         print(text)
         return
-    settings = differences([_settings(folder) for folder in folders])
+    every = [settings_of(folder) for folder in folders]
+    settings, wanted = differences(every), [one.get("train", {}).get("steps") for one in every]
     both = {"differences": settings, "runs": results}
     with figures_of(*shown):
-        text = printed_json(both) if as_json else visible("\n".join(beside(results, settings)))
+        text = printed_json(both) if as_json else visible("\n".join(beside(results, settings, wanted)))
     print(text)
-
-
-def _settings(folder: RunFolder) -> dict[str, Any]:
-    """A run's settings, with what this version has for fields that the run's own did not know."""
-    from kosmos.run_file import make_run
-
-    written = folder.read_config()
-    try:
-        return make_run(written).model_dump(mode="json")
-    except ConfigError:  # of a version that knew others
-        return written
+    refuse(wrong)
 
 
 def collect(folder: Path) -> dict[str, Any]:
