@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Sequence
 from operator import index
 from os import PathLike
@@ -23,12 +24,12 @@ _BETWEEN = ("kosmos", "contextlib")
 """Packages whose frames stand between the code of a caller and a function of ours: those of decorators, too."""
 
 
-def level_of_caller() -> int:
-    """How far up the stack of who calls this the code of Kosmos's caller is, as ``warnings.warn`` counts."""
-    frame, level = sys._getframe(1), 1
+def warn_caller(line: str) -> None:
+    """A ``UserWarning`` at the line of code that has called Kosmos."""
+    frame, level = sys._getframe(), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
         frame, level = frame.f_back, level + 1
-    return level
+    warnings.warn(line, stacklevel=level)
 
 
 def whole(name: str, value: Any, *, least: int, most: int | None = None) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 from kosmos.compose import Composition
 from kosmos.data.document_plan import DocumentPlan
 from kosmos.errors import SampleError
 from kosmos.generate import Look
-from kosmos.given import level_of_caller, whole
+from kosmos.given import warn_caller, whole
 
 
 def told_lengths(composition: Composition, max_prompt_tokens: int | None) -> Look:
@@ -31,10 +29,9 @@ def told_lengths(composition: Composition, max_prompt_tokens: int | None) -> Loo
                 raise SampleError(f"the prompt takes {len(plan):,} tokens, and max_prompt_tokens is {most:,}")
         elif len(plan) > longest and not warned:
             warned = True
-            warnings.warn(
+            warn_caller(
                 f"{plan.origin}: the prompt takes {len(plan):,} tokens, and a row of the run held {longest:,}: it was "
-                "trained on no document so long; max_prompt_tokens=... says how long prompts may be",
-                stacklevel=level_of_caller(),
+                "trained on no document so long; max_prompt_tokens=... says how long prompts may be"
             )
 
     return look

@@ -8,7 +8,6 @@ prompt and the expected tokens before it. ``tests`` hold it against real generat
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -30,7 +29,7 @@ from kosmos.data.transfer import on_its_way
 from kosmos.errors import ConfigError, DataError
 from kosmos.evaluate.meters import perplexity, standard_error
 from kosmos.evaluate.units import count_units
-from kosmos.given import level_of_caller, whole
+from kosmos.given import warn_caller, whole
 from kosmos.model.kernels_in_use import by_kernels
 from kosmos.model.loss import TokenLosses
 from kosmos.model.objectives import Learning
@@ -267,7 +266,7 @@ def score(
     model.eval()
     count: Callable[[], None] | None = None
     try:
-        compiled = by_kernels(model, composition.config.train.compile, device, dtype, _warn)
+        compiled = by_kernels(model, composition.config.train.compile, device, dtype, warn_caller)
         # Not inference mode: sharded parameters are gathered in here.
         with compiled, torch.no_grad(), autocast(device, dtype):
             for row in _together(feeder, parallel, should_stop, at):
@@ -285,10 +284,6 @@ def score(
         model.train(was_training)
     scores = _collect(counter.tallies, incidents, parallel)
     return scores if allow_none else _some(scores, sources)
-
-
-def _warn(line: str) -> None:
-    warnings.warn(line, stacklevel=level_of_caller())
 
 
 def _together(

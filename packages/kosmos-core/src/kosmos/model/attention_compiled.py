@@ -84,7 +84,7 @@ def can_attend(*given: Tensor, dtype: torch.dtype, scale: float) -> bool:
 
 
 def attends_compiled(device: torch.device) -> bool:
-    """Whether ``attend`` with ``by_kernels`` is C++ in training in bf16 on that device."""
+    """Whether ``attend`` with ``by_kernels`` is C++ in bf16 on that device."""
     return device.type == "cpu" and binary() is not None
 
 

@@ -25,7 +25,7 @@ _one_at_a_time = threading.Lock()
 
 
 def pays(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> bool:
-    """Whether kernels, which are compiled in a second, save more: of a large backbone on a CPU, if they have threads.
+    """Whether kernels save more than the second or two of their compiling: on a CPU, if it has threads and much to do.
 
     Args:
         wanted: ``train.compile``.

@@ -4,7 +4,6 @@ between products, and attention."""
 from __future__ import annotations
 
 import signal
-import warnings
 from typing import Any, Literal, cast
 
 import torch
@@ -12,6 +11,7 @@ from torch import nn
 
 from kosmos.compose import Composition, check_composition
 from kosmos.errors import ConfigError
+from kosmos.given import warn_caller
 from kosmos.model.kernels_in_use import UNCOMPILED, begin_kernels, pays
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.devices import check_dtype, has_triton
@@ -45,7 +45,7 @@ def compile_model(composition: Composition, *, dtype: torch.dtype = torch.float3
     check_compile(model, wanted, device)
     compile_blocks(model, wanted, device)
     if reason := try_kernels(model, wanted, device, dtype):
-        warnings.warn(f"{UNCOMPILED}: {reason}", stacklevel=2)
+        warn_caller(f"{UNCOMPILED}: {reason}")
 
 
 def check_compile(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.lane import Feed
 from kosmos.data.marks import check_marks
-from kosmos.given import MADE_BY, check_is, level_of_caller
+from kosmos.given import MADE_BY, check_is, warn_caller
 from kosmos.model.fp8 import check_fp8
 from kosmos.plugins import Registry, check_registry, load_plugins
 from kosmos.run_choices import open_own_choices
@@ -95,9 +94,8 @@ def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Compo
     check_is("config", config, RunConfig, MADE_BY)
     check_registry(registry)
     if config.init is not None:
-        warnings.warn(
-            f"init: the weights of {config.init.path} are not loaded here; load_run has them, for load_state_dict",
-            stacklevel=level_of_caller(),
+        warn_caller(
+            f"init: the weights of {config.init.path} are not loaded here; load_run has them, for load_state_dict"
         )
     found = compose(config, registry or load_plugins(config.plugins))
     _check_marks(config, found.registry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +17,7 @@ from kosmos.data.document import Source
 from kosmos.data.feeder import Feeder, open_feeder, sample_hang_s
 from kosmos.data.quarantine import Budget, incident_row
 from kosmos.errors import CheckpointError, ConfigError
-from kosmos.given import check_list, level_of_caller
+from kosmos.given import check_list, warn_caller
 from kosmos.names import listed
 from kosmos.run_file import with_absolute_sources
 from kosmos.run_sources import open_sources
@@ -159,10 +158,9 @@ def open_training_rows(
 
 def _warn_of_what_is_not_done(config: RunConfig) -> None:
     if (objective := config.train.objective) is not None:
-        warnings.warn(
+        warn_caller(
             f"train.objective {objective.name}: is not that of model(batch), which gives the cross entropy of what is "
-            "learned, of the worse answer of a pair too; compute a loss of your own of log_probs",
-            stacklevel=level_of_caller(),
+            "learned, of the worse answer of a pair too; compute a loss of your own of log_probs"
         )
 
 
