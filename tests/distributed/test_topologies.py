@@ -154,6 +154,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         entries.append({"world": world, "run": {**one, "backbone": lora}})
         mixed = {**one, "output": f"{one['output']} mixed", "backbone": {**lora, "dtype": "bfloat16"}}
         entries.append({"world": world, "run": {**mixed, "train": {**one["train"], "precision": "bf16"}}})
+        in_4_bits = {**lora, "config": {**LLAMA, "hidden_size": 64}, "lora": {"rank": 4, "quantize": "nf4"}}
+        entries.append({"world": world, "run": {**one, "output": f"{one['output']} nf4", "backbone": in_4_bits}})
     (folder / "trainings.json").write_text(json.dumps(entries))
     done(forked(4, [trainings.__file__, folder / "trainings.json"], imports=torchrun.LLAMA), at_most_s=600)
     return lambda *name: folder / " ".join(map(str, name))
@@ -292,8 +294,8 @@ def test_a_sharded_model_of_transformers_takes_rows_in_parts_some_of_which_are_e
 def test_low_rank_updates_beside_a_sharded_base_are_those_of_one_process(
     trained: Callable[..., Path], way: tuple[int, str]
 ) -> None:
-    """Also where the base is in bf16 and the updates in fp32, whose losses only come near."""
-    for kind, rel in (((), LOSS), (("mixed",), 1e-2)):
+    """Also where the base is in 4 bits, or in bf16 and the updates in fp32, whose losses only come near."""
+    for kind, rel in (((), LOSS), (("nf4",), LOSS), (("mixed",), 1e-2)):
         outputs = [trained("lora", *one, *kind) for one in (way, LORA[0])]
         rows, expected = (rows_of(output / "metrics.jsonl") for output in outputs)
         assert len(rows) == 3

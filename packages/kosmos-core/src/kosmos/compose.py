@@ -25,6 +25,7 @@ from kosmos.errors import ConfigError, PluginError
 from kosmos.model.decoder import Decoder
 from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
+from kosmos.model.quantize import pack_weights
 from kosmos.model.recompute import recompute_in
 from kosmos.model.weights import drawn_later, seed_part, without_memory
 from kosmos.names import did_you_mean, listed
@@ -301,7 +302,9 @@ def _add_lora(
     """Raises ConfigError where the part lacks a layer that is named."""
     assert settings.lora is not None
     seed_part(config.train.seed, f"{path}.lora")
-    add_lora(part, f"{path}.lora", leave=leave, **settings.lora.model_dump())
+    add_lora(part, f"{path}.lora", leave=leave, **settings.lora.model_dump(exclude={"quantize"}))
+    if settings.lora.quantize is not None:
+        pack_weights(part, f"{path}.lora", leave=leave)
 
 
 def update_scales(config: RunConfig) -> dict[str, float]:

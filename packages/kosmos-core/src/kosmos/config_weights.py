@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -43,6 +43,9 @@ class LoRAConfig(Strict):
     but a backbone's projection to the vocabulary."""
     whole: list[str] = Field(default_factory=list)
     """Modules that are trained whole beside them, named likewise, such as ``embed_tokens`` for the marks of media."""
+    quantize: Literal["nf4"] | None = None
+    """Keep what is frozen of the linear layers in 4 bits and a scale for 64 values (QLoRA, arXiv 2305.14314): 4.25 bits
+    a weight. For weights that are read, such as those of ``hf``."""
 
     _lists = field_validator("layers", "whole", mode="before")(names_are_a_list)
 

@@ -35,8 +35,8 @@ ELSEWHERE = {
     "backbone.lora.whole": "modules_to_save additional_target",
     "backbone.lora.dropout": "lora_dropout",
     "evaluate.every_steps says how often, in steps": "eval_strategy evaluation_strategy",
-    "weights in 4 or 8 bits are not trained here; train.weights is fp32 or bf16": (
-        "quantization_bit load_in_4bit load_in_8bit quant_bits bnb_4bit_quant_type"
+    "backbone.lora.quantize: nf4 keeps weights that are read in 4 bits, beside updates that learn": (
+        "quantization_bit load_in_4bit load_in_8bit quant_bits bnb_4bit_quant_type quant_method"
     ),
     "only the assistant's turns are learned; loss: false leaves one out (docs: Use your own data)": (
         "loss_scale train_on_prompt train_on_inputs mask_history assistant_only_loss completion_only_loss"

@@ -43,8 +43,8 @@ def check_fp8(recipe: Recipe | None, backbone: nn.Module, device: torch.device) 
         )
     if not products_of(backbone):
         raise ConfigError(
-            f"{WHERE}: {type(backbone).__name__} has no blocks with linear layers whose sides are multiples of {STEP}; "
-            f"set {WHERE}=null"
+            f"{WHERE}: {type(backbone).__name__} has no blocks with linear layers whose sides are multiples of {STEP} "
+            f"and whose weights are not kept in 4 bits (lora.quantize); set {WHERE}=null"
         )
 
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -77,6 +77,9 @@ class HuggingFaceBackbone(WithKernels):
         offer_kernels(built)
         check_apart(name, self)
         built.set_attn_implementation(huggingface_attention.NAME)
+
+    draws_packed: ClassVar[bool] = True
+    """Whether ``draw_weights`` fills weights in 4 bits, too (``kosmos.model.nf4_linear``)."""
 
     def draw_weights(self) -> None:
         """The first rank makes the model whole, and all take their shares of it."""

@@ -17,6 +17,7 @@ from kosmos.errors import ConfigError
 from kosmos.model.attention_compiled import begin_compiling
 from kosmos.model.attention_compiled import binary as attention
 from kosmos.model.cpu_kernels import use_kernels
+from kosmos.model.nf4 import values_in
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.native import HAS_THREADS, WORTH
 
@@ -30,7 +31,7 @@ def pays(model: OmniModel, wanted: bool | Literal["auto"], device: torch.device)
     Args:
         wanted: ``train.compile``.
     """
-    large = sum(p.numel() for p in model.backbone.parameters()) >= WORTH
+    large = sum(map(values_in, model.backbone.parameters())) >= WORTH
     return wanted == "auto" and device.type == "cpu" and large and HAS_THREADS
 
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from kosmos.errors import ConfigError
+from kosmos.model.nf4 import PACKED, unpack
+from kosmos.model.nf4_linear import NF4Linear
 from kosmos.model.weights import UPDATE, Normal, draw_parameters, is_update, new_seed
 from kosmos.names import did_you_mean, listed, plain
 
@@ -175,8 +177,12 @@ def updates_among(names: Collection[str], scales: Mapping[str, float]) -> set[st
     return {
         name
         for name in names
-        if is_update(name) and name.startswith(of_parts) and f"{name.rpartition('.')[0]}.weight" in names
+        if is_update(name) and name.startswith(of_parts) and _has_weight(name.rpartition(".")[0], names)
     }
+
+
+def _has_weight(layer: str, names: Collection[str]) -> bool:
+    return f"{layer}.weight" in names or f"{layer}.{PACKED}" in names
 
 
 def changes(updates: Mapping[str, Tensor], scales: Mapping[str, float]) -> Iterator[tuple[str, Tensor]]:
@@ -194,10 +200,23 @@ def changes(updates: Mapping[str, Tensor], scales: Mapping[str, float]) -> Itera
 
 
 def merge_tensors(tensors: dict[str, Tensor], scales: Mapping[str, float]) -> None:
-    """Put updates into the weights of a checkpoint, which has none then; ``scales`` as of ``updates_among``."""
+    """Put updates into the weights of a checkpoint, which has none then, nor weights in 4 bits; ``scales`` as of
+    ``updates_among``."""
+    for part in scales:
+        _unpack_part(tensors, f"{part}.")
     updates = {name: tensors.pop(name) for name in updates_among(tensors, scales)}
     for name, added in changes(updates, scales):
         tensors[name] = plus(tensors[name], added)
+
+
+def _unpack_part(tensors: dict[str, Tensor], begin: str) -> None:
+    """Make weights in 4 bits whole, in the type of what else there is of their part."""
+    own = [name for name in tensors if name.startswith(begin)]
+    kept = [name for name in own if name.endswith(f".{PACKED}")]
+    types = (tensors[name].dtype for name in own if tensors[name].is_floating_point() and not is_update(name))
+    dtype = next(types, torch.bfloat16)
+    for name in kept:
+        tensors[f"{name.removesuffix(PACKED)}weight"] = unpack(tensors.pop(name), dtype)
 
 
 def refuse_updates(model: nn.Module) -> None:
@@ -207,7 +226,7 @@ def refuse_updates(model: nn.Module) -> None:
 
 
 def merge_updates(model: nn.Module) -> None:
-    """Put updates into the weights that they stand beside."""
+    """Put updates into the weights that they stand beside, which are none in 4 bits then."""
     for module in model.modules():
-        if isinstance(module, LoRALinear):
+        if isinstance(module, LoRALinear | NF4Linear):
             module.merge()

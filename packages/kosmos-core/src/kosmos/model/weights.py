@@ -11,6 +11,7 @@ alone would have.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from kosmos.errors import ConfigError
+from kosmos.model.nf4 import PACKED, pack
 
 BLOCK = 1 << 18
 """Values of a block, which has one row at least: 1 MiB, so that it stays in a cache until it lies where it belongs."""
@@ -181,10 +183,12 @@ def take_over(module: nn.Module, whole: nn.Module | None) -> None:
     ours = [(name, parameter) for name, parameter in module.named_parameters() if not is_update(name)]
     for name, tensor in [*ours, *module.named_buffers()]:
         own = tensor.detach()
-        source = found[name].detach() if found else torch.empty(own.shape)
-        source = source.to(own.device, own.dtype)
+        source = torch.empty(own.shape)
         if found:
-            found[name].data = found[name].new_empty(0)
+            there = found[re.sub(f"{PACKED}$", "weight", name)]
+            source = pack(there) if name.endswith(PACKED) else there.detach()
+            there.data = there.new_empty(0)
+        source = source.to(own.device, own.dtype)
         if isinstance(own, DTensor):
             own.to_local().copy_(distribute_tensor(source, own.device_mesh, own.placements).to_local())
         else:

@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kosmos.data.batch import PackedBatch
 from kosmos.model.loss import computed_positions
+from kosmos.model.nf4 import values_in
 from kosmos.model.omni import OmniModel
 from kosmos.model.sequence import part_of
 from kosmos.runtime.cores import usable_cores
@@ -97,7 +98,7 @@ def times_of(module: nn.Module, *, passed: bool = False, head: Tensor | None = N
     """
     if not (passed or any(p.requires_grad for p in module.parameters())):
         return Times(1, 1)
-    sizes = [(p.numel(), p.requires_grad) for p in factors_of(module, head) or module.parameters()]
+    sizes = [(values_in(p), p.requires_grad) for p in factors_of(module, head) or module.parameters()]
     return Times(2 + sum(n for n, learns in sizes if learns) / max(1, sum(n for n, _ in sizes)), 3)
 
 

@@ -25,6 +25,7 @@ from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
 from kosmos.run_sources import Places
+from kosmos.train.initial_packed import packed_in, take_packed, whole_shapes
 from kosmos.train.initial_tokens import MovedTokens, moved_tokens, token_rows
 from kosmos.train.saved import config_of, open_checkpoint
 from kosmos.train.taken_parts import First, Other, options_there, other_options, other_processors
@@ -262,7 +263,9 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
     own, folder = model_tensors(model), initial.loaded.tensors
     ours, theirs = _parts(model, initial)
     both = [part for part in ours if part in theirs]
-    taken = {name: own[name].detach() for part in both for name in ours[part]}
+    names = [name for part in both for name in ours[part]]
+    packed = packed_in(own, folder, names)
+    taken = {name: own[name].detach() for name in names if name not in packed}
     with torch.no_grad():
         brought = initial.resized.keys() | initial.token_rows
         read_into(folder, {MODEL + n: tensor for n, tensor in taken.items() if n not in brought}, alone=alone)
@@ -274,9 +277,14 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
             taken[name].copy_(_as_here(whole, taken[name]))
         updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], initial.scales)
         for name, added in changes(dict(_read(folder, updates)), initial.scales):
-            if name in taken:
+            if name in packed:
+                packed[name] = added
+            elif name in taken:
                 taken[name].copy_(plus(taken[name], _as_here(added, taken[name])))
+        take_packed(own, folder, packed, _as_here)
     yield f"begins with {', '.join(both)} of {initial.loaded.folder}"
+    if rounded := [name for name in packed if name not in own]:
+        yield f"rounded to 4 bits: {len(rounded)} weights, such as {rounded[0]}"
     if initial.resized:
         yield f"brought to the size here: {listed(initial.resized)}"
     yield from initial.others
@@ -332,8 +340,8 @@ def _resized(model: nn.Module, name: str, stored: Tensor, options: Mapping[str, 
 def _parts(model: nn.Module, initial: Initial) -> tuple[dict[str, Shapes], dict[str, Shapes]]:
     """Those of a model and those of a checkpoint, without low-rank updates."""
     found = shapes(initial.loaded.tensors)
-    stored: Shapes = {n.removeprefix(MODEL): s for n, s in found.items() if n.startswith(MODEL)}
-    own = {name: tuple(t.shape) for name, t in model_tensors(model).items()}
+    stored = whole_shapes({n.removeprefix(MODEL): s for n, s in found.items() if n.startswith(MODEL)})
+    own = whole_shapes({name: tuple(t.shape) for name, t in model_tensors(model).items()})
     return _by_part(own, updates_in(model)), _by_part(stored, updates_among(stored, initial.scales))
 
 

@@ -18,6 +18,7 @@ from kosmos.data.document import Source
 from kosmos.data.shown import source_lines
 from kosmos.errors import ConfigError
 from kosmos.evaluate.score import Scores
+from kosmos.model.nf4 import values_in
 from kosmos.train.held_out import closing_table
 from kosmos.visible import say, visible
 
@@ -299,7 +300,7 @@ def _percent(share: float) -> str:
 
 
 def _count(module: torch.nn.Module) -> str:
-    total = sum(p.numel() for p in module.parameters())
+    total = sum(map(values_in, module.parameters()))
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
     return f"{total:,} parameters" + (f" ({trained:,} trained)" if trained != total else "")
 

@@ -26,6 +26,7 @@ from kosmos.errors import ConfigError
 from kosmos.model.decoder import Decoder
 from kosmos.model.loss import TokenLosses
 from kosmos.model.omni import OmniModel, Stream
+from kosmos.model.quantize import packed_of
 from kosmos.model.weights import materialize
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.sharing import share_rows
@@ -128,6 +129,8 @@ def distribute(
         return _replicate(model.to(device), device, part)
     distributed = _shard(model, _meshes(model, parallel, settings, device), settings, device, dtype, part)
     materialize(model, torch.device("cpu") if settings.offload else device, draw=draw)
+    for parameter in packed_of(model):  # each rank holds all of them
+        parameter.data = parameter.data.to(device)
     return distributed
 
 
@@ -201,7 +204,7 @@ def _shard(
     # What is not cut has the same gradient on all ranks of a group that shares matrices: it counts once.
     units += [(module, meshes.others, settings.tensor) for module in (*_streams(model), model)]
     for module, mesh, copies in units:
-        unit = fully_shard(module, mesh=mesh, **how)
+        unit = fully_shard(module, mesh=mesh, ignored_params=set(packed_of(model)), **how)
         unit.set_gradient_divide_factor(float(copies))
         unit.set_force_sum_reduction_for_comms(True)
     return Distributed(model, lambda last: _exchange_when(model, last), part)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from kosmos.compose import Composition
+from kosmos.model.nf4 import values_in
 from kosmos.model.weights import is_update
 
 
@@ -45,7 +46,7 @@ def trained_type(parameter: torch.Tensor, weights: str) -> torch.dtype:
 
 def _part(place: str, module: nn.Module, component: str, weights: str) -> Part:
     named = list(module.named_parameters())
-    total = sum(p.numel() for _, p in named)
+    total = sum(values_in(p) for _, p in named)
     trained = sum(p.numel() for _, p in named if p.requires_grad)
     types = sorted({str(trained_type(p, weights)).removeprefix("torch.") for _, p in named})
     return Part(place, component, total, trained, _how(named, total, trained), tuple(types))

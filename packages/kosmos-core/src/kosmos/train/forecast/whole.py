@@ -12,6 +12,7 @@ from kosmos.compose import Composition, compose, make_feed
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.figures import Figures, look_at_all
+from kosmos.model.nf4 import values_in
 from kosmos.plugins import Registry
 from kosmos.run_choices import open_own_choices
 from kosmos.run_sources import open_both
@@ -212,7 +213,7 @@ def forecast(
         config=config,
         parallel=parallel,
         parts=parts_of(composition),
-        parameters=sum(p.numel() for p in model.parameters()),
+        parameters=sum(map(values_in, model.parameters())),
         trained=sum(p.numel() for p in model.parameters() if p.requires_grad),
         memory=memory_of(composition, parallel, dtype),
         figures=looked.figures,

@@ -19,6 +19,7 @@ from torch._subclasses import FakeTensorMode
 from kosmos.data.batch import MediaArrays, PackedBatch, to_tensors
 from kosmos.data.lane import Row
 from kosmos.errors import KosmosError, cause
+from kosmos.model.nf4 import values_in
 from kosmos.model.omni import OmniModel
 from kosmos.model.weights import round_weights
 from kosmos.runtime.devices import autocast
@@ -139,4 +140,4 @@ def _by_parameters(model: OmniModel) -> dict[str, Cost]:
 
 
 def _cost(factors: Sequence[Tensor]) -> Cost:
-    return Cost(2.0 * sum(p.numel() for p in factors), 0)
+    return Cost(2.0 * sum(map(values_in, factors)), 0)
