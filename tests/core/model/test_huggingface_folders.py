@@ -84,7 +84,7 @@ def test_weights_in_few_bits_are_refused_before_anything_is_fetched_for_them(
     fetched: list[Any], tmp_path: Path
 ) -> None:
     model = saved_with(tmp_path, quantization_config={"quant_method": "mxfp4"})
-    with pytest.raises(ConfigError, match=r"its weights are in few bits \(mxfp4\), which are not trained here; load"):
+    with pytest.raises(ConfigError, match=r"its weights are in few bits \(mxfp4\), which are not trained here; give"):
         HuggingFaceBackbone(50, model=model)
     HuggingFaceBackbone(50, model=model, pretrained=False)
     assert fetched == []

@@ -164,7 +164,8 @@ def _check_plain(name: str, config: Any) -> None:
         kind = (stated if isinstance(stated, dict) else vars(stated)).get("quant_method")
         raise ConfigError(
             f"hf: cannot load {name!r}: its weights are in few bits ({getattr(kind, 'value', kind)}), which are not "
-            "trained here; load it in transformers, dequantize it and write it again (save_pretrained)"
+            "trained here; give the model as it was before (backbone.lora.quantize rounds it), or load it in "
+            "transformers, dequantize it and write it again (save_pretrained)"
         )
 
 
