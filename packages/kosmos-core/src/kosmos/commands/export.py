@@ -1,4 +1,4 @@
-"""``kosmos export``: the weights of a checkpoint as one file of safetensors, or its language model for transformers."""
+"""``kosmos export``: the weights of a checkpoint as one file, or its language model for transformers or PEFT."""
 
 from __future__ import annotations
 
@@ -38,21 +38,38 @@ def export(
         ),
     ] = None,
     reader: Annotated[
-        Literal["transformers"] | None,
-        typer.Option("--for", help="Write the language model alone, with its tokenizer, as a folder that this reads."),
+        Literal["transformers", "peft"] | None,
+        typer.Option(
+            "--for",
+            help="Write the language model alone, with its tokenizer, as a folder that this reads; for peft only its "
+            "low-rank updates, an adapter.",
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Id or folder of the model that an adapter (--for peft) belongs to; by default backbone.model.",
+        ),
     ] = None,
 ) -> None:
     """Write a run's model as one file of safetensors, however many processes have trained it.
 
-    Low-rank updates (lora) are put into the weights that they stand beside.
+    Low-rank updates (lora) are put into the weights that they stand beside, but for an adapter (--for peft).
     """
     refuse_ranks("kosmos export")
     refuse_empty("--part", part)
+    refuse_empty("--base", base)
+    if base is not None and reader != "peft":
+        raise ConfigError("--base: an adapter alone belongs to another model; add --for peft, or leave it out")
     if reader is not None:
         if part is not None:
-            raise ConfigError("--part: --for transformers writes the language model; leave one of them out")
+            raise ConfigError(f"--part: --for {reader} writes the language model; leave one of them out")
         check_free_folder("FOLDER", file.rstrip(os.sep) or file)
-        _write_language_model(Path(output), Path(file), step)
+        if reader == "peft":
+            _write_adapter(Path(output), Path(file), step, base)
+        else:
+            _write_language_model(Path(output), Path(file), step)
         return
     check_free("FILE", file)
     _refuse_other_format(Path(file))
@@ -140,6 +157,30 @@ def _write(tensors: Mapping[str, Tensor], file: Path, about: Mapping[str, str]) 
     finally:
         with suppress(OSError):  # where nothing could be written nothing is left, and the reason above counts
             partial.unlink(missing_ok=True)
+
+
+def _write_adapter(output: Path, folder: Path, step: str | None, base: str | None) -> None:
+    from kosmos.commands.adapter import left_out, write_adapter
+    from kosmos.train.saved import opened_run
+
+    run = opened_run(output, step=as_step(step), device="cpu")
+    for line in run.warnings():
+        say(f"warning: {line}", file=sys.stderr)
+    with aside():
+        adapter = write_adapter(run, folder, base)
+    whole = f" and {listed(adapter.saved)} whole" if adapter.saved else ""
+    say(
+        f"{folder}: updates of {adapter.layers:,} layers{whole}, {adapter.values:,} values of step {run.step:,}; for "
+        f"PeftModel.from_pretrained, beside {adapter.base}"
+    )
+    if adapter.rows is not None:
+        say(
+            f"warning: {folder}: the run has {adapter.rows:,} rows of tokens, and {adapter.base} another number; call "
+            f"resize_token_embeddings({adapter.rows}) of that model before PeftModel.from_pretrained",
+            file=sys.stderr,
+        )
+    if others := left_out(run.composition.config):
+        say(f"warning: {others}", file=sys.stderr)
 
 
 def _sort_header(file: Path) -> None:

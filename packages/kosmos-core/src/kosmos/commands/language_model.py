@@ -55,16 +55,21 @@ def write_language_model(run: SavedRun, folder: Path) -> Any:
     model.generation_config = GenerationConfig(
         bos_token_id=begin, eos_token_id=sorted(planner.stops), pad_token_id=fill
     )
-    readable = of_bytes(tokenizer) if isinstance(tokenizer, ByteTokenizer) else tokenizer
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
-    with _aside(folder) as partial:
-        save_tokenizer(readable, planner.turns, partial)
-        _begin_documents(partial / "tokenizer.json", begin)
+    with written_aside(folder) as partial:
+        write_tokenizer(run, partial)
         model.save_pretrained(partial)
-        for file in filter(Path.is_file, partial.iterdir()):  # safetensors lets its owner alone read a file
-            file.chmod(0o666 & ~_umask())
     return model
+
+
+def write_tokenizer(run: SavedRun, folder: Path) -> None:
+    """The tokenizer of a run as transformers reads it, with how chats are laid out and how a document begins."""
+    composition = run.composition
+    tokenizer = composition.tokenizer
+    readable = of_bytes(tokenizer) if isinstance(tokenizer, ByteTokenizer) else tokenizer
+    save_tokenizer(readable, composition.planner.turns, folder)
+    _begin_documents(folder / "tokenizer.json", tokenizer.mark_id(BOS))
 
 
 def read_otherwise(folder: Path) -> str | None:
@@ -112,8 +117,15 @@ def _model(run: SavedRun) -> Any:
 
 
 @contextmanager
-def _aside(folder: Path) -> Iterator[Path]:
-    """A folder of its own, so that of two who write to one place one wins and the other is told."""
+def written_aside(folder: Path) -> Iterator[Path]:
+    """A folder to write to, which becomes ``folder`` once it is whole.
+
+    It is one of its own, so that of two who write to one place one wins and the other is told.
+
+    Raises:
+        ConfigError: no folder can be written there.
+        TrainingError: the disk is full.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".partial-{folder.name}-", dir=folder.parent))
@@ -122,6 +134,7 @@ def _aside(folder: Path) -> Iterator[Path]:
     try:
         yield partial
         for file in filter(Path.is_file, partial.iterdir()):
+            file.chmod(0o666 & ~_umask())  # safetensors lets its owner alone read a file
             sync(file)
         partial.chmod(0o777 & ~_umask())
         partial.rename(folder)

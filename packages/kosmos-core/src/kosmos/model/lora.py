@@ -114,7 +114,7 @@ def add_lora(
         ConfigError: there is no such layer or module.
     """
     modules = {name: module for name, module in part.named_modules() if name}
-    trained = _named(modules, whole, f"{where}.whole", "module").values()
+    trained = modules_named(modules, whole, f"{where}.whole", "module").values()
     inside = {id(module) for parent in trained for module in parent.modules()}
     left = {id(weight) for weight in leave}
     held = Counter(id(parameter) for module in part.modules() for parameter in module._parameters.values())
@@ -123,7 +123,7 @@ def add_lora(
         for name, module in part.named_modules()
         if _is_called(module) and held[id(module.weight)] == 1 and id(module.weight) not in left
     }
-    chosen = _named(linear, layers, f"{where}.layers", "linear layer") if layers else linear
+    chosen = modules_named(linear, layers, f"{where}.layers", "linear layer") if layers else linear
     taken = [module for module in dict.fromkeys(chosen.values()) if id(module) not in inside]
     if not taken:
         why = f"{where}.whole has all of them" if chosen else f"{type(part).__name__} has none"
@@ -147,7 +147,7 @@ def _is_called(module: nn.Module) -> bool:
     return type(module) is nn.Linear and "weight" in module._parameters and "forward" not in vars(module)
 
 
-def _named(found: Mapping[str, nn.Module], wanted: Sequence[str], where: str, what: str) -> dict[str, nn.Module]:
+def modules_named(found: Mapping[str, nn.Module], wanted: Sequence[str], where: str, what: str) -> dict[str, nn.Module]:
     """Those whose names are wanted, or end with them. Raises ConfigError where one is of none."""
     chosen: dict[str, nn.Module] = {}
     for name in wanted:
