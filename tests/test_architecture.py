@@ -35,6 +35,7 @@ RUN = FOUND | {
     "runtime",
     "data",
     "model",
+    "adapter_files",
     "compose",
     "run_sources",
     "run_choices",
@@ -72,7 +73,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config_profile": {"strict"},
     "config_scored": {"strict"},
     "config_turns": {"chats", "names", "strict"},
-    "config_weights": {"strict"},
+    "adapter_files": {"errors", "names"},
+    "config_weights": {"adapter_files", "errors", "strict"},
     "config_written": {"strict"},
     "config": FOUND
     | {

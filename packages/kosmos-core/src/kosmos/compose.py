@@ -254,6 +254,8 @@ def _check_updates(config: RunConfig) -> None:
     for path, part in parts.items():
         if part.lora is not None and part.freeze:
             raise ConfigError(f"{path}.lora: {path}.freeze trains nothing of it; leave one of them out")
+        if part.lora is not None and part.lora.adapter is not None and part is not config.backbone:
+            raise ConfigError(f"{path}.lora.adapter: adapters are of a language model alone (backbone.lora.adapter)")
     if config.backbone.freeze and not config.modalities:
         raise ConfigError(NOTHING_LEARNS)
 
@@ -302,7 +304,7 @@ def _add_lora(
     """Raises ConfigError where the part lacks a layer that is named."""
     assert settings.lora is not None
     seed_part(config.train.seed, f"{path}.lora")
-    add_lora(part, f"{path}.lora", leave=leave, **settings.lora.model_dump(exclude={"quantize"}))
+    add_lora(part, f"{path}.lora", leave=leave, **settings.lora.model_dump(exclude={"quantize", "adapter"}))
     if settings.lora.quantize is not None:
         pack_weights(part, f"{path}.lora", leave=leave)
 

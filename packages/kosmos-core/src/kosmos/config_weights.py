@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from kosmos.adapter_files import open_adapter
+from kosmos.errors import ConfigError
 from kosmos.strict import Strict, at_home, names_are_a_list
 
 
@@ -46,7 +49,11 @@ class LoRAConfig(Strict):
     quantize: Literal["nf4"] | None = None
     """Keep what is frozen of the linear layers in 4 bits and a scale for 64 values (QLoRA, arXiv 2305.14314): 4.25 bits
     a weight. For weights that are read, such as those of ``hf``."""
+    adapter: Path | None = None
+    """Folder of an adapter that PEFT has written, of which the updates have their first values, and from which what is
+    not stated of the fields above is taken. Of ``backbone.lora`` alone."""
 
+    _home = field_validator("adapter", mode="before")(at_home)
     _lists = field_validator("layers", "whole", mode="before")(names_are_a_list)
 
     @model_validator(mode="before")
@@ -56,4 +63,18 @@ class LoRAConfig(Strict):
             if value:
                 return {}
             raise ValueError("leave it out, or give null, for none")
-        return {"rank": value} if isinstance(value, int) else value
+        value = {"rank": value} if isinstance(value, int) else value
+        if not isinstance(value, Mapping) or not isinstance(adapter := value.get("adapter"), str | os.PathLike):
+            return value
+        if value.keys() >= {
+            "rank",
+            "alpha",
+            "dropout",
+            "layers",
+            "whole",
+        }:  # a run that goes on states all, wherever the adapter is now
+            return value
+        try:
+            return {**open_adapter(Path(at_home(adapter))).settings(), **value}
+        except ConfigError as error:
+            raise ValueError(f"adapter: {error}") from error

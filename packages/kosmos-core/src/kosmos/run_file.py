@@ -355,13 +355,16 @@ def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunCo
         name: stream.model_copy(update={"encoder": _with_absolute(stream.encoder, "weights", absolute)})
         for name, stream in config.streams.items()
     }
+    lora = config.backbone.lora
+    if lora is not None and lora.adapter is not None:
+        lora = lora.model_copy(update={"adapter": Path(os.path.abspath(lora.adapter))})
     changes = {
         "data": config.data.model_copy(update={"sources": moved(config.data.sources)}),
         "evaluate": config.evaluate.model_copy(
             update={"sources": moved(config.evaluate.sources), "choices": moved(config.evaluate.choices)}
         ),
         "init": init, "streams": streams,
-        "backbone": _with_absolute(config.backbone, "model", absolute),
+        "backbone": _with_absolute(config.backbone.model_copy(update={"lora": lora}), "model", absolute),
     }  # fmt: skip
     return config.model_copy(update=changes)
 

@@ -14,11 +14,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.utils import logging
 
+from kosmos.adapter_files import CONFIG, PREFIX, WEIGHTS
 from kosmos.commands.language_model import write_tokenizer, written_aside
 from kosmos.config import RunConfig
 from kosmos.config_weights import LoRAConfig
 from kosmos.errors import ConfigError
-from kosmos.model.adapter_files import CONFIG, PREFIX, WEIGHTS
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.huggingface_loading import from_weights
 from kosmos.model.lora import A, B, LoRALinear, modules_named

@@ -46,6 +46,8 @@ def check_same_run(config: RunConfig, parallel: Parallel, *, resumed: bool) -> N
     may_lie_elsewhere = {name: len(dumped["evaluate"][name]) for name in ("sources", "choices")}
     told["evaluate"] = {**told["evaluate"], **may_lie_elsewhere}
     told["backbone"] = {**dumped["backbone"], "model": bool(dumped["backbone"].get("model"))}
+    if lora := dumped["backbone"]["lora"]:
+        told["backbone"]["lora"] = {**lora, "adapter": bool(lora["adapter"])}
     told["streams"] = {name: {key: of[key] for key in OF_STREAMS} for name, of in dumped["streams"].items()}
     advice = "start all ranks with one installation, one run file and the same arguments"
     _refuse_differences(told, parallel, ConfigError, advice)

@@ -271,17 +271,17 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
         read_into(folder, {MODEL + n: tensor for n, tensor in taken.items() if n not in brought}, alone=alone)
         for name, stored in _read(folder, initial.token_rows):
             whole = cast(MovedTokens, initial.tokens).taken(taken[name], stored)
-            taken[name].copy_(_as_here(whole, taken[name]))
+            taken[name].copy_(as_here(whole, taken[name]))
         for name, stored in _read(folder, initial.resized.keys()):
             whole = _resized(model, name, stored, initial.resized[name], own[name].shape)
-            taken[name].copy_(_as_here(whole, taken[name]))
+            taken[name].copy_(as_here(whole, taken[name]))
         updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], initial.scales)
         for name, added in changes(dict(_read(folder, updates)), initial.scales):
             if name in packed:
                 packed[name] = added
             elif name in taken:
-                taken[name].copy_(plus(taken[name], _as_here(added, taken[name])))
-        take_packed(own, folder, packed, _as_here)
+                taken[name].copy_(plus(taken[name], as_here(added, taken[name])))
+        take_packed(own, folder, packed, as_here)
     yield f"begins with {', '.join(both)} of {initial.loaded.folder}"
     if rounded := [name for name in packed if name not in own]:
         yield f"rounded to 4 bits: {len(rounded)} weights, such as {rounded[0]}"
@@ -306,7 +306,7 @@ def _read(folder: Path, names: Collection[str]) -> Iterable[tuple[str, Tensor]]:
     return read_whole(folder, MODEL, only=lambda name: name.removeprefix(MODEL) in names).items()
 
 
-def _as_here(whole: Tensor, weight: Tensor) -> Tensor:
+def as_here(whole: Tensor, weight: Tensor) -> Tensor:
     """A tensor where a weight is, and cut as that."""
     whole = whole.to(weight.device)
     return distribute_tensor(whole, weight.device_mesh, weight.placements) if isinstance(weight, DTensor) else whole

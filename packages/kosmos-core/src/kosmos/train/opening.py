@@ -89,13 +89,18 @@ def compose_run(config: RunConfig, *, registry: Registry | None = None) -> Compo
         PluginError: a component is not installed or its plugin is broken.
 
     Warns:
-        UserWarning: the run has ``init``, which is not loaded.
+        UserWarning: the run has ``init`` or ``backbone.lora.adapter``, which is not loaded.
     """
     check_is("config", config, RunConfig, MADE_BY)
     check_registry(registry)
     if config.init is not None:
         warn_caller(
             f"init: the weights of {config.init.path} are not loaded here; load_run has them, for load_state_dict"
+        )
+    if config.backbone.lora is not None and config.backbone.lora.adapter is not None:
+        warn_caller(
+            f"backbone.lora.adapter: the values of {config.backbone.lora.adapter} are not loaded here; train_model "
+            "takes them"
         )
     found = compose(config, registry or load_plugins(config.plugins))
     _check_marks(config, found.registry)

@@ -238,10 +238,10 @@ def made_of(config: RunConfig) -> dict[str, Any]:
     """Settings that the weights of a run, and what its optimizer knows of them, belong to. Plain values."""
     dumped = config.model_dump(mode="json")
     streams = dumped["streams"].items()
-    lora = {name: _without(stream["lora"], "dropout") for name, stream in streams if stream["lora"]}
+    lora = {name: _without(stream["lora"], "dropout", "adapter") for name, stream in streams if stream["lora"]}
     # Where a model of transformers lies may change: the checkpoint has its weights.
     backbone = _without(dumped["backbone"], "learning_rate", "model")
-    backbone["lora"] = backbone["lora"] and _without(backbone["lora"], "dropout")
+    backbone["lora"] = backbone["lora"] and _without(backbone["lora"], "dropout", "adapter")
     return {
         "backbone": backbone,
         "frozen": {name: True for name, stream in streams if stream["freeze"]},

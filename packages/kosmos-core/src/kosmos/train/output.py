@@ -231,6 +231,11 @@ class RunFolder:
                 f"evaluate.spread: the run in {self.path} keeps {before.evaluate.spread}, since scores of other "
                 "documents do not compare; leave it out"
             )
+        adapters = [run.backbone.lora and run.backbone.lora.adapter for run in (before, config)]
+        if adapters[1] not in (None, adapters[0]):
+            raise ConfigError(
+                f"backbone.lora.adapter: the run in {self.path} goes on with its own updates; leave it out"
+            )
         began, named = (run.init and (run.init.path.resolve(), run.init.optimizer) for run in (before, config))
         if named not in (None, began):
             raise ConfigError(

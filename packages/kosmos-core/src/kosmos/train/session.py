@@ -36,7 +36,7 @@ from kosmos.train.progress import Noting, Reporter, RunResult, RunStart
 from kosmos.train.scorer import Scorer
 from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import layout
-from kosmos.train.starting import begin_with, newest, start_trainer
+from kosmos.train.starting import begin_with_weights, newest, start_trainer
 from kosmos.train.stopping import StopRequest, heed_swallowed, how_to_go_on
 from kosmos.train.trackers import Trackers
 from kosmos.train.waste import Waste
@@ -126,9 +126,9 @@ class Session:
             stack, opened, self.folder,
             order=order, watch=self.watch, at=self.profiler.at, report=self.reporter.say, loaded=loaded,
         )  # fmt: skip
-        if loaded is None and self.config.init is not None:
+        if loaded is None:
             with self.clock.spending("checkpoint_load"):
-                begin_with(self.config.init, self.trainer, self.folder, opened.sources)
+                begin_with_weights(self.trainer, self.folder, opened.sources)
         self.scorer = Scorer(
             opened, self.trainer.losses,
             should_stop=self.stop.wanted, at=self.watch.at, warn=lambda line: self._warn([line]),

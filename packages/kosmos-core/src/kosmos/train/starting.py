@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from torch import Tensor
+
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
 from kosmos.config import RunConfig
 from kosmos.config_weights import InitConfig
@@ -17,6 +19,7 @@ from kosmos.names import listed
 from kosmos.plugins import Registry
 from kosmos.train.gone import check_checkpoints
 from kosmos.train.initial import drawn_again, held_out_anew, held_out_otherwise, open_initial, take_weights
+from kosmos.train.initial_adapter import check_adapter, read_adapter, take_adapter
 from kosmos.train.initial_optimizer import take_optimizer
 from kosmos.train.loop import Trainer
 from kosmos.train.opening import Opened
@@ -89,12 +92,24 @@ def _open_feeder(opened: Opened, watch: Watch, loaded: Loaded | None) -> Feeder:
         )
 
 
-def begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder, sources: Sequence[Source]) -> None:
-    """Give a trainer that has taken no step what ``init`` names of another run, and report it. All ranks call it.
+def begin_with_weights(trainer: Trainer, folder: RunFolder, sources: Sequence[Source]) -> None:
+    """Give a trainer that has taken no step what its run file names to begin with, and report it. All ranks call it.
 
     Args:
         sources: what it trains on.
     """
+    config, composition, parallel = trainer.config, trainer.composition, trainer.parallel
+    if config.init is not None:
+        _begin_with(config.init, trainer, folder, sources)
+    if config.backbone.lora is not None and (adapter := config.backbone.lora.adapter) is not None:
+        found = parallel.main_only(lambda: check_adapter(adapter, composition))
+        tensors: dict[str, Tensor] = {}  # each rank's own, which it tells nobody
+        parallel.agreed(lambda: tensors.update(read_adapter(found)))
+        for line in take_adapter(found, tensors, composition):
+            trainer.report(line)
+
+
+def _begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder, sources: Sequence[Source]) -> None:
     model, turns, parallel = trainer.model, trainer.config.tokenizer.turns, trainer.parallel
     initial = parallel.main_only(lambda: open_initial(init.path, folder.tokenizer, model, trainer.composition))
     for line in take_weights(model, initial, alone=parallel.world_size == 1, turns=turns):

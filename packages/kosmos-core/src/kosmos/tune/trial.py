@@ -33,7 +33,7 @@ from kosmos.train.new_folder import new_folder
 from kosmos.train.opening import Opened, open_run
 from kosmos.train.run import agreed_plugins
 from kosmos.train.side_by_side import check_at_once
-from kosmos.train.starting import begin_with, start_trainer
+from kosmos.train.starting import begin_with_weights, start_trainer
 from kosmos.train.watch import open_watch
 from kosmos.tune.outcome import INTERNAL, Facts, Job, Outcome, Step
 
@@ -116,8 +116,7 @@ class _Trial:
             watch.start()
             stack.push(watch.ended_by)
             trainer = start_trainer(stack, opened, folder, order=opened.order, watch=watch, report=lambda line: None)
-            if made.config.init is not None:
-                begin_with(made.config.init, trainer, folder, opened.sources)
+            begin_with_weights(trainer, folder, opened.sources)
             self._take_steps(trainer)
             if opened.parallel.is_main:
                 self.write()
