@@ -26,9 +26,9 @@ ELSEWHERE = {
     "streams.NAME.learning_rate": "vit_lr vision_lr lr_vision_backbone",
     "streams.NAME.connector_learning_rate": "aligner_lr mm_projector_lr projector_lr lr_mp",
     "backbone.lora and streams.NAME.lora, such as lora: {rank: 16, alpha: 32}": (
-        "finetuning_type lora peft peft_config lora_config train_type tuner_type use_lora use_peft "
-        "adapter_name_or_path adapters"
+        "finetuning_type lora peft peft_config lora_config train_type tuner_type use_lora use_peft"
     ),
+    "backbone.lora.adapter": "adapter_name_or_path adapter_path adapters lora_path peft_model_id",
     "backbone.lora.rank": "lora_r lora_rank",
     "backbone.lora.alpha": "lora_alpha",
     "backbone.lora.layers": "lora_target lora_target_modules target_modules",

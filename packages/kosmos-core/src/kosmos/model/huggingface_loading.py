@@ -106,8 +106,9 @@ def _check_folder(folder: Path) -> None:
     """Raises ConfigError where a folder has files of a model that are not the ones to be read."""
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
         raise ConfigError(
-            f"hf: cannot load {str(folder)!r}: it is an adapter without its model; give a folder in which peft has "
-            "merged both (merge_and_unload, then save_pretrained)"
+            f"hf: cannot load {str(folder)!r}: it is an adapter without its model; name that as backbone.model and "
+            "this as backbone.lora.adapter, or a folder in which peft has merged both (merge_and_unload, then "
+            "save_pretrained)"
         )
     pickled = sorted(folder.glob("*.bin"))
     if pickled and not any(folder.glob("*.safetensors*")):

@@ -104,6 +104,8 @@ def _instead(init: Path) -> str:
     """What to do with weights that are no run's, behind the error that they are not."""
     if init.is_file() and init.suffix == ".safetensors":
         return "; begin with the run that it was exported from, or with one of that run's checkpoints"
+    if (init / "adapter_config.json").is_file():
+        return f"; an adapter of PEFT is backbone.lora: {{adapter: {init}}}"
     if (init / "config.json").is_file():
         return f"; a language model of transformers is a backbone: {{name: hf, model: {init}}}"
     return ""
