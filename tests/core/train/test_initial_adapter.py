@@ -316,3 +316,14 @@ def test_an_adapter_of_another_base_is_warned_of(tmp_path: Path) -> None:
     train_model(begun(tmp_path / "run", base, {"adapter": str(adapter)}, train=STILL), reporter=listener)
     told = f"warning: backbone.lora.adapter: {adapter} was trained beside org/other, and this run has {base}; with"
     assert [line for line in listener.said if line.startswith(told)]
+
+
+def test_an_adapter_in_the_place_of_a_run_or_a_model_is_told_where_it_belongs(tmp_path: Path) -> None:
+    base = base_at(tmp_path / "base")
+    adapter = adapter_at(tmp_path / "adapter", base)
+    with pytest.raises(ConfigError, match=r"^init: .*; an adapter of PEFT is backbone\.lora: \{adapter: .*adapter\}"):
+        train_model(begun(tmp_path / "run", base, 2, init=str(adapter)))
+    with pytest.raises(
+        ConfigError, match=r"an adapter without its model; name that as backbone\.model and this as back"
+    ):
+        compose_run(begun(None, adapter, 2))
