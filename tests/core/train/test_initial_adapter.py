@@ -323,7 +323,5 @@ def test_an_adapter_in_the_place_of_a_run_or_a_model_is_told_where_it_belongs(tm
     adapter = adapter_at(tmp_path / "adapter", base)
     with pytest.raises(ConfigError, match=r"^init: .*; an adapter of PEFT is backbone\.lora: \{adapter: .*adapter\}"):
         train_model(begun(tmp_path / "run", base, 2, init=str(adapter)))
-    with pytest.raises(
-        ConfigError, match=r"an adapter without its model; name that as backbone\.model and this as back"
-    ):
+    with pytest.raises(ConfigError, match=r"an adapter without its model; name that as backbone\.model and this"):
         compose_run(begun(None, adapter, 2))
