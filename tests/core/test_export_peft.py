@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from kosmos import ConfigError, Segments, compose_run, load_run, make_run, save_run, train_model
 from kosmos.cli import main
 from kosmos.commands.adapter import left_out, write_adapter
+from kosmos.model.nf4 import pack, unpack
 from support.runs import SMALL, ticks_registry
 
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
@@ -28,9 +29,9 @@ KINDS = {  # rows of the base's embedding, whether it is tied, and the settings 
 }
 
 
-def base_at(folder: Path, rows: int = 400, tied: bool = False, seed: int = 0) -> str:
+def base_at(folder: Path, rows: int = 400, tied: bool = False, seed: int = 0, **shape: Any) -> str:
     torch.manual_seed(seed)
-    LlamaForCausalLM(LlamaConfig(vocab_size=rows, tie_word_embeddings=tied, **SHAPE)).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(vocab_size=rows, tie_word_embeddings=tied, **SHAPE | shape)).save_pretrained(folder)
     return str(folder)
 
 
@@ -132,6 +133,23 @@ def refused(run: Path, capsys: Any, *options: str) -> str:
     assert not folder.exists()
     (line,) = capsys.readouterr().err.splitlines()
     return line
+
+
+def test_updates_beside_weights_in_4_bits_belong_to_the_model_that_was_rounded(tmp_path: Path) -> None:
+    base, ids = base_at(tmp_path / "base", hidden_size=64), torch.arange(3, 40)
+    run = trained(tmp_path / "run", base, backbone={"lora": {"rank": 2, "quantize": "nf4"}})
+    tensors, about = written(run, tmp_path / "adapter")
+    rounded = AutoModelForCausalLM.from_pretrained(base)
+    for layer in rounded.model.modules():
+        if isinstance(layer, torch.nn.Linear) and layer.in_features % 64 == 0:
+            layer.weight.data = unpack(pack(layer.weight), torch.float32)
+    rounded.save_pretrained(tmp_path / "rounded")
+    expected = of_run(run, ids)
+    torch.testing.assert_close(logits(merged(str(tmp_path / "rounded"), tensors, about), ids), expected)
+    still = {"steps": 1, "learning_rate": 1e-12, "weight_decay": 0}
+    lora = {"adapter": str(tmp_path / "adapter"), "quantize": "nf4"}
+    again = trained(tmp_path / "again", base, backbone={"lora": lora}, train=still)
+    torch.testing.assert_close(of_run(again, ids), expected)
 
 
 def test_exports_of_one_checkpoint_are_the_same_bytes_and_hold_the_tokenizer(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from kosmos.errors import ConfigError
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.huggingface_loading import from_weights
 from kosmos.model.lora import A, B, LoRALinear, modules_named
+from kosmos.model.nf4 import PACKED, pack
 from kosmos.model.weights import round_weights
 from kosmos.names import listed
 from kosmos.train.output import RunFolder
@@ -182,6 +183,8 @@ def _check_base(model: Any, base: Any, parts: _Parts, name: str) -> None:
     # Weights that are laid over are laid over all that is tied to them there.
     tied = {id(theirs[path]): ours[path] for path in parts.laid_over if path in theirs}
     inside = tuple(f"{path}." for path in parts.saved)
+    for path in [path for path in ours if path.rpartition(".")[2] == PACKED]:
+        theirs[path] = pack(theirs.pop(f"{path.removesuffix(PACKED)}weight"))
     for path in sorted((ours.keys() - beside) | theirs.keys()):
         one, other = ours.get(path), theirs.get(path)
         if path.startswith(inside) or (one is not None and tied.get(id(other)) is one):
