@@ -202,6 +202,16 @@ def test_sigterm_at_one_rank_stops_all_at_the_same_step_with_a_checkpoint(tmp_pa
     wait_until_gone(run)
 
 
+def test_two_ranks_whose_time_is_over_end_after_the_same_step_with_all_saved(tmp_path: Path, site: Path) -> None:
+    output = tmp_path / "run"
+    status, said = two_ranks(site, output, "train.max_time=7s").end(at_most_s=90)
+    assert status == 0, said
+    (step,) = {int(found) for found in re.findall(rf"stopped at step (\d+) of {STEPS}, all saved", said)}
+    assert rows_of(output / "metrics.jsonl")[-1]["step"] == step
+    assert [folder.name for folder in committed(output / "checkpoints")][:1] == [f"step-{step:08d}"]
+    assert said.count("train.max_time 7s is over") == 1
+
+
 def test_ctrl_c_at_the_launcher_of_two_ranks_saves_and_a_second_one_ends_at_once(tmp_path: Path, site: Path) -> None:
     output = tmp_path / "run"
     run = two_ranks(site, output)

@@ -20,3 +20,7 @@ class CheckpointConfig(Strict):
     keep_best: bool = False
     """Save whenever a scoring is the best so far (``evaluate.best``: by default of the lowest held-out loss), and keep
     that checkpoint too, until one scores better: ``--step best``. Needs ``evaluate.every_steps``."""
+
+    def is_due(self, step: int) -> bool:
+        """Whether a checkpoint of this step is asked for: one that is to be kept has to be saved first."""
+        return any(step % every == 0 for every in (self.every_steps, self.keep_every) if every)

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from kosmos.durations import EXPECTED, seconds_of
 from kosmos.strict import Strict
 
 LENGTHS = ("steps", "tokens", "epochs")
@@ -41,6 +42,11 @@ class LengthConfig(Strict):
     """Steps of linear warmup; below 1 a share of all steps. None takes 60, or a fifth of a run that is shorter than 300
     steps."""
 
+    max_time: str | None = None
+    """Most time of one start, such as ``90m``, ``11h30m``, ``3d`` or ``01:12:00:00`` (days, hours, minutes, seconds).
+    Then the run saves, scores and ends with status 0 after the step under way; a resume has as much again. None trains
+    all steps."""
+
     @property
     def is_counted(self) -> bool:
         """Whether ``steps`` says how long the run is."""
@@ -63,6 +69,16 @@ class LengthConfig(Strict):
         if len(said) > 1:
             raise ValueError(f"{' and '.join(said)} each say how long the run is; leave one of them")
         return self
+
+    @field_validator("max_time", mode="before")
+    @classmethod
+    def _has_a_unit(cls, value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, str):  # YAML also reads 1:12:00:00 without quotes as a number
+            raise ValueError(f"{EXPECTED}, as text")
+        seconds_of(value)
+        return value
 
     @field_validator("tokens", "warmup_steps", mode="before")
     @classmethod

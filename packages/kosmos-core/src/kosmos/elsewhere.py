@@ -108,6 +108,7 @@ ELSEWHERE = {
     "train.steps": "max_steps train_iters",
     "train.epochs": "epochs num_epochs num_train_epochs max_epochs max_epoch",
     "train.tokens": "tokens max_tokens train_tokens num_tokens total_tokens token_budget",
+    "train.max_time": "max_duration time_limit max_train_time wall_time walltime max_wall_time max_hours max_runtime",
     "train.learning_rate": "lr",
     "train.optimizer": "optim optimizer",
     "train.optimizer.betas": "betas adam_betas adam_beta1 adam_beta2 beta1 beta2",

@@ -57,7 +57,8 @@ class Goodput:
         age_s = _command_age() if age_s is None else age_s
         self._now, self._every_s = now, every_s
         self._last = now()
-        self._row_begin = self._last - age_s
+        self.began = self._row_begin = self._last - age_s
+        """When the launch began, by ``now``."""
         self._to_wall = wall() - self._last
         self.launch = f"{self._to_wall + self._row_begin:.3f}-{os.getpid()}"
         self._file: Path | None = None

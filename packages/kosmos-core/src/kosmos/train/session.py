@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from kosmos.checkpoint.folder import Loaded, load_newest, reading
@@ -38,6 +39,7 @@ from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import layout
 from kosmos.train.starting import begin_with_weights, newest, start_trainer
 from kosmos.train.stopping import StopRequest, heed_swallowed, how_to_go_on
+from kosmos.train.time_budget import TimeBudget
 from kosmos.train.trackers import Trackers
 from kosmos.train.waste import Waste
 from kosmos.train.watch import open_watch
@@ -71,6 +73,7 @@ class Session:
             heed_swallowed()
         self.reporter = Noting(reporter if parallel.is_main else Reporter())
         self.stop = StopRequest(asked=self.reporter.wants_stop)
+        self.time = TimeBudget(config.train.max_time, self.clock.began, self.parallel)
         if warning := apart(parallel.world_size):  # before the folder, which another of the tasks may hold
             self.reporter.say(f"warning: {warning}")
         made = self.opened.composition
@@ -82,8 +85,8 @@ class Session:
         self.folder.report = self.reporter.say
         self.config = made.config.model_copy(update={"output": self.folder.path})
         metrics = self.opened.metrics
-        how = self._written_scores, self.reporter.say
-        self.scorings = Scorings(self.config, self._score, *how, metrics, self.parallel)
+        rows = partial(self.parallel.main_only, self.folder.scores)
+        self.scorings = Scorings(self.config, self._score, rows, self.reporter.say, metrics, self.parallel)
         self.best = Best(self.folder, self.config, metrics)
         self.changed: Changed = {}  # what it goes on with in place of what its run file has
         self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
@@ -241,13 +244,15 @@ class Session:
         steps, step = self.config.train.steps, self.trainer.step
         before = self.scorings.take_up(step) if self.resumed and step else self.scorings.first()
         self._stop_if_asked()
+        self.time.first = step
         opened, said, waste = self.opened, False, Waste(self.config.data, self.opened.workers, self.opened.device)
-        while self.trainer.step < steps and not self.scorings.early.wanted:
+        while self.trainer.step < steps and not (self.scorings.early.wanted or self.time.is_spent):
             try:
                 with self.clock.spending("productive"), self.profiler.around(self.trainer.step + 1):
-                    row = self.trainer.train_step(self.stop.wanted)
+                    row = self.trainer.train_step(lambda: self.stop.wanted() or self.time.is_over(self.trainer.step))
             except StopWaiting:  # all ranks have it where one is asked to stop
                 self._stop_if_asked()
+                self.time.agree(self.trainer.step)
                 continue
             except RollBack:
                 self._roll_back()
@@ -266,12 +271,14 @@ class Session:
                 self._warn([torn(f"documents such as {origin}", opened.composition.planner)])
                 said = True
             scored = self.scorings.after(step)
-            if self._is_due(step) or (scored and self._is_best(step)):
+            if self.config.checkpoint.is_due(step) or (scored and self._is_best(step)):
                 self._save()
         self._save()
         self._wait_for_save()
         if self.scorings.early.wanted:
             self.reporter.say(f"stopped early at step {self.trainer.step}: {self.scorings.early.told(before)}")
+        elif self.time.is_spent:
+            self.reporter.say(self.time.told(self.trainer.step, steps, self.stop.go_on))
         after = self.scorings.last(self.trainer.step, as_written=lambda: self.parallel.main_only(self._is_as_written))
         if self.trainer.step <= steps:  # else they ask for fewer than were taken, and nothing was done with them
             self._keep_settings()
@@ -343,11 +350,6 @@ class Session:
         except TrainingError as error:
             self.reporter.say(f"warning: {error}")
 
-    def _is_due(self, step: int) -> bool:
-        """Whether the settings ask for a checkpoint of this step: one that is to be kept has to be saved first."""
-        settings = self.config.checkpoint
-        return any(step % every == 0 for every in (settings.every_steps, settings.keep_every) if every)
-
     def _is_best(self, step: int) -> bool:
         return self.parallel.main_only(lambda: self.best.is_to_be_saved(step, self.saver.newest))
 
@@ -355,9 +357,6 @@ class Session:
         self.watch.at("waiting for the checkpoint")
         with self.clock.spending("blocking_save"):
             self.saver.wait()
-
-    def _written_scores(self) -> list[dict[str, Any]]:
-        return self.parallel.main_only(self.folder.scores)
 
     def _score(self) -> Scores | None:
         if not (self.opened.held_out or self.opened.choices):
