@@ -230,8 +230,8 @@ def test_scoring_says_how_much_is_written_and_by_what_it_is_scored(call: Call, t
         (None, "a cat", ["photos/b.png"]), ("second", "a dog", ["photos/b.png"]),
     ]  # fmt: skip
     status, said, lines = call(*scored, "--metric", "blue")
-    assert (status, said, len(lines)) == (3, [], 1)
-    assert lines[0].startswith("error[plugin]: metric 'blue': unknown; did you mean bleu?")
+    assert (status, said, len(lines)) == (2, [], 1)
+    assert lines[0].startswith("error[config]: metric 'blue': unknown; did you mean bleu?")
     for option in ("--max-new-tokens=3", "--metric=bleu"):
         status, _, (line,) = call("eval", trained, option)
         assert (status, line) == (

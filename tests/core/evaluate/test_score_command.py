@@ -97,7 +97,7 @@ def test_a_file_that_is_not_complete_is_scored_as_far_as_it_goes(file: Path, cap
         (
             '{"answer": "a", "expected": "b"}',
             ["--metric", "blue"],
-            "plugin]: metric 'blue': unknown; did you mean",
+            "config]: metric 'blue': unknown; did you mean",
         ),
     ],
 )

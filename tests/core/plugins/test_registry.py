@@ -84,6 +84,17 @@ def test_a_misspelt_name_gets_the_nearest(echo: Registry) -> None:
     assert raised(echo, "smal").startswith("encoder 'smal': unknown; did you mean small? (encoders: ")
 
 
+def test_a_misspelt_name_is_a_mistake_of_the_run_file_unless_a_plugin_may_be_why(write: Write) -> None:
+    name = "smal"
+    with pytest.raises(ConfigError, match="did you mean small") as misspelt:
+        Registry.from_modules({"echo": write("echo", ECHO)}).get("encoder", name)
+    assert (misspelt.value.code, misspelt.value.exit_status) == ("config", 2)
+    assert isinstance(misspelt.value, PluginError)  # as it was before there was a kind of its own
+    with pytest.raises(PluginError, match=r"did you mean small.*the broken plugin broken") as hidden:
+        Registry.from_modules({"echo": write("echo", ECHO), "broken": "nowhere_to_be_found"}).get("encoder", name)
+    assert (hidden.value.code, hidden.value.exit_status) == ("plugin", 3)
+
+
 def test_a_name_that_nobody_brings_says_what_there_is(write: Write) -> None:
     registry = Registry.from_modules({"echo": write("echo", ECHO)}, core=False)
     assert raised(registry, "quux") == (

@@ -65,6 +65,10 @@ class PluginError(KosmosError):
     exit_status = 3
 
 
+class Misnamed(ConfigError, PluginError):
+    """No component has the name, and one that is there was meant: a mistake of the run file, whatever is installed."""
+
+
 class DataError(KosmosError):
     """A source of documents cannot be used at all."""
 

@@ -22,7 +22,7 @@ from kosmos.components import KINDS, DatasetSpec, Spec
 from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, find_candidates, load
 from kosmos.elsewhere import component_elsewhere
 from kosmos.enabled import Enabling, enabling
-from kosmos.errors import ConfigError, KosmosError, PluginError, cause, is_out_of_memory, own_line
+from kosmos.errors import ConfigError, KosmosError, Misnamed, PluginError, cause, is_out_of_memory, own_line
 from kosmos.hookspecs import HOOKS
 from kosmos.names import did_you_mean, listed, nearest
 from kosmos.selection import asked_plugins, choose
@@ -75,12 +75,12 @@ class Registry:
         """The descriptor of one component.
 
         Raises:
-            PluginError: no plugin brings it. The line says the nearest name, or what there is and what to
-                install, and which broken plugin may have been the one to bring it.
+            PluginError: no plugin brings it. The line says what to install, and which broken plugin may be why.
+            Misnamed: the same, of a name that is a mistake for another, which the line says: a ConfigError too.
         """
         found = self.specs(kind).get(name)
         if found is None:
-            raise PluginError(self._absence(kind, name))
+            raise self._absence(kind, name)
         return found
 
     def owner(self, kind: str, name: str) -> PluginRecord:
@@ -213,28 +213,29 @@ class Registry:
                 return f"the {kind} {name!r} of plugin {plugin.label} is refused: {why[0]}"
         return ""
 
-    def _absence(self, kind: str, name: str) -> str:
+    def _absence(self, kind: str, name: str) -> PluginError:
         there = self.specs(kind)
         if brings := self._disabled(kind, name):
-            return f"{kind} {name!r}: {brings}"
+            return PluginError(f"{kind} {name!r}: {brings}")
         near = nearest(name, there) or nearest(component_elsewhere(kind, name), there)
         likely, doubts = self._likely(kind, name), self._doubts(kind, name)
+        error = PluginError if doubts else Misnamed
         if near:
             said = f"{kind} {name!r}: unknown; did you mean {near}? ({plural(kind)}: {listed(there)})"
         elif likely and likely.off:
-            return (
+            return PluginError(
                 f"{kind} {name!r}: no plugin that is loaded brings it ({plural(kind)}: {listed(there)}); "
                 f"plugin {likely.label} may, and is {likely.off.why}; {likely.off.remedy}"
             )
         elif meant := self._meant(kind, name):
             said = f"{kind} {name!r}: unknown; {meant} ({plural(kind)}: {listed(there)})"
         else:
-            install = install_hint(kind, name)
+            install, error = install_hint(kind, name), PluginError
             said = (
                 f"{kind} {name!r}: no installed plugin brings it ({plural(kind)}: {listed(there)}); "
                 f"install the package that does ({install}){'' if doubts else self._of_models(kind, name)}"
             )
-        return said + doubts
+        return error(said + doubts)
 
     def _of_models(self, kind: str, name: str) -> str:
         """What to write where the name is that of a model, which some components of the kind take as an option."""
