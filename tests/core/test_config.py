@@ -40,6 +40,10 @@ from kosmos.run_file import (
         ({"train": {"steps": 0}}, r"train.steps: .*greater than or equal to 1, got 0"),
         ({"train": {"precision": "fp8"}}, r"train.precision: .*'auto', 'fp32' or 'bf16', got 'fp8'"),
         ({"data": {"sources": [{}]}}, r"data.sources.0.path: field required"),
+        (
+            {"data": {"sources": [{"path": "x", "weight": 0}]}},
+            r"data.sources.0.weight: expected above 0: what is not .* left out, or scored by evaluate.sources, got 0",
+        ),
         ({"train": {"steps": True}}, r"train.steps: .*valid integer, got True"),
         ({"data": {"workers": True}}, r"data.workers: .*valid integer, got True"),
         ({"data": {"cells_per_pack": {"image": True}}}, r"data.cells_per_pack: .*valid integer, got {'image': True}"),

@@ -157,6 +157,13 @@ class SourceConfig(HeldOutConfig, DocumentsConfig):
     """Most of its documents that are trained on, drawn by ``data.seed``; None takes all. What is held out stays the
     same."""
 
+    @field_validator("weight", mode="before")
+    @classmethod
+    def _is_drawn(cls, value: Any) -> Any:
+        if value == 0 and value is not False:
+            raise ValueError("expected above 0: what is not to be drawn is left out, or scored by evaluate.sources")
+        return value
+
 
 class DataConfig(Strict):
     """Where documents come from and how they fill rows."""
