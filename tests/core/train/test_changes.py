@@ -125,6 +125,35 @@ def test_what_no_step_was_taken_with_is_no_change(run: Path) -> None:
     assert not (run / "changes.jsonl").exists()
 
 
+def test_a_run_that_is_done_takes_nothing_but_what_it_is_scored_by(run: Path) -> None:
+    written = (run / "run.yaml").read_bytes()
+    other = {"train": {"weight_decay": 0.2, "max_time": "1d"}, "guard": {"spike": 3.0}}
+    for rate in ({"backbone": {"learning_rate": 1e-3}}, {"streams": {"ticks": {"connector_learning_rate": 1e-3}}}):
+        (line,) = resume(run, {**other, **rate}, of="step 6 of 6 was taken already: nothing is trained")
+        assert "its settings stay, without " in line and "train.weight_decay 0.1 -> 0.2" in line
+        assert "0.001" in line and "guard.spike null -> 3.0" in line
+        assert line.endswith("go on with more train.steps, or train a run of its own in another --output")
+        assert (run / "run.yaml").read_bytes() == written
+    assert not (run / "changes.jsonl").exists()
+    assert resume(run, {**other, "evaluate": {"max_documents": 2}}) == ["changed: evaluate.max_documents 512 -> 2"]
+    assert changes(run) == [(7, {"evaluate.max_documents": [512, 2]})]
+    assert resume(run, {"train": {"steps": 7, "weight_decay": 0.2}}) == [
+        "changed: train.steps 6 -> 7, train.weight_decay 0.1 -> 0.2"
+    ]
+
+
+def test_a_run_that_stopped_early_takes_nothing_that_it_takes_no_step_with(tmp_path: Path) -> None:
+    run, never = tmp_path / "run", {"every_steps": 1, "patience": 1, "least_gain": 99.0, "max_documents": 4}
+    stopped = train_model(small_run(run, evaluate=never), registry=REGISTRY).step
+    written = (run / "run.yaml").read_bytes()
+    (line,) = resume(run, {"train": {"weight_decay": 0.2}}, of="the run had stopped early at step ")
+    assert line.startswith(f"the run had stopped early at step {stopped} of 6: nothing is trained, and its settings ")
+    assert "without train.weight_decay 0.1 -> 0.2; go on with more evaluate.patience, or train" in line
+    assert (run / "run.yaml").read_bytes() == written
+    over = {"train": {"weight_decay": 0.2}, "evaluate": {"patience": 2}}
+    assert resume(run, over) == ["changed: train.weight_decay 0.1 -> 0.2, evaluate.patience 1 -> 2"]
+
+
 RATE = "warning: the learning rate"
 WSD = {"steps": 10, "warmup_steps": 2, "schedule": "wsd", "learning_rate": 3e-4}
 

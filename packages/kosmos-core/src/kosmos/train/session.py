@@ -24,6 +24,7 @@ from kosmos.train.alike import check_same_folder
 from kosmos.train.best import Best
 from kosmos.train.changes import Changed, changed_settings, told
 from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
+from kosmos.train.finished import only_scored
 from kosmos.train.given_data import GivenData
 from kosmos.train.goodput import Goodput
 from kosmos.train.jumps import jumps, unused_rate
@@ -209,11 +210,12 @@ class Session:
         self.parallel.main_only(lambda: self.folder.truncate(kept, same_data=True, noted=noted))
         where = loaded.folder if loaded else "no checkpoint was saved yet"
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")
-        if self.trainer.step >= (steps := self.config.train.steps):
-            mark = "warning: " * (self.trainer.step > steps)
-            self.reporter.say(f"{mark}step {self.trainer.step} of {steps} was taken already: nothing is trained")
-        if self.trainer.step <= steps:  # else nothing is kept of it
-            self.changed = self.parallel.main_only(lambda: changed_settings(self.folder.goes_on_with({}), self.config))
+        before = self.parallel.main_only(lambda: self.folder.goes_on_with({}))
+        if (step := self.trainer.step) >= self.config.train.steps or self.scorings.early.wanted:
+            self.config, line = only_scored(before, self.config, step)
+            self.reporter.say(line)
+        if step <= self.config.train.steps:  # else nothing is kept of it
+            self.changed = changed_settings(before, self.config)
         if self.changed:
             self.reporter.say(f"changed: {told(self.changed)}")
         if "train.learning_rate" in self.changed:
@@ -232,7 +234,8 @@ class Session:
         if self.changed:
             row = {"step": self.trainer.first_step + 1, "launch": self.clock.launch, "changed": self.changed}
             self.folder.append(self.folder.changes, [row])
-        self.folder.write_config(self.config.model_copy(update={"output": self.folder.path.resolve()}))
+        if self.changed or self.trainer.step > self.trainer.first_step:
+            self.folder.write_config(self.config.model_copy(update={"output": self.folder.path.resolve()}))
         keep_lock(self.folder.path, self.registry)
 
     def _is_as_written(self) -> bool:
@@ -270,8 +273,8 @@ class Session:
             if not said and (origin := self.trainer.feeder.torn):
                 self._warn([torn(f"documents such as {origin}", opened.composition.planner)])
                 said = True
-            scored = self.scorings.after(step)
-            if self.config.checkpoint.is_due(step) or (scored and self._is_best(step)):
+            is_best = partial(self.best.is_to_be_saved, step, self.saver.newest)
+            if (self.scorings.after(step) and self.parallel.main_only(is_best)) or self.config.checkpoint.is_due(step):
                 self._save()
         self._save()
         self._wait_for_save()
@@ -349,9 +352,6 @@ class Session:
             self.reporter.say(f"the data failed after step {self.trainer.step}, which is saved; {again}")
         except TrainingError as error:
             self.reporter.say(f"warning: {error}")
-
-    def _is_best(self, step: int) -> bool:
-        return self.parallel.main_only(lambda: self.best.is_to_be_saved(step, self.saver.newest))
 
     def _wait_for_save(self) -> None:
         self.watch.at("waiting for the checkpoint")
