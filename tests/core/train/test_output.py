@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from kosmos import ConfigError, TrainingError, train_model
+from kosmos.compose import compose
 from kosmos.train import holding
+from kosmos.train.branch import branch
 from kosmos.train.json_lines import as_json, printed_json
 from kosmos.train.output import RunFolder
 from kosmos.train.run import resume_run
@@ -76,7 +78,8 @@ def all_of(folder: Path) -> dict[str, bytes | None]:
     "file",
     [
         "metrics.jsonl", "held_out.jsonl", "quarantine.jsonl", "guards.jsonl", "goodput.jsonl", "changes.jsonl",
-        "parts.json", "model.yaml", "plugins.lock.json", "tokenizer/tokenizer.json", "profile/mine.txt",
+        "parts.json", "model.yaml", "parameters.json", "plugins.lock.json", "tokenizer/tokenizer.json",
+        "profile/mine.txt",
         "checkpoints/step-00000500/w.bin", "checkpoints/.partial-mine/w.bin",
     ],
 )  # fmt: skip
@@ -88,6 +91,22 @@ def test_a_folder_with_files_of_the_names_of_a_run_is_refused_and_stays_as_it_wa
     with pytest.raises(ConfigError, match=rf"{tmp_path}: holds {file.split('/')[0]} and no run.yaml: a new run would"):
         train_model(small_run(tmp_path), registry=ticks_registry())
     assert all_of(tmp_path) == before
+
+
+def test_the_folder_tells_how_many_parameters_there_are_and_are_trained_by_part(tmp_path: Path) -> None:
+    frozen = {"streams": {"ticks": {"freeze": True}}}
+    train_model(small_run(tmp_path / "run", train={"steps": 1}, **frozen), registry=ticks_registry())
+    found = json.loads((tmp_path / "run" / "parameters.json").read_text())
+    parts, backbone = found["parts"], compose(small_run(), ticks_registry()).model.backbone
+    assert list(parts) == ["backbone", "streams.ticks.encoder", "streams.ticks.connector"]
+    assert parts["backbone"]["parameters"] == sum(p.numel() for p in backbone.parameters())
+    assert (parts["backbone"]["component"], parts["backbone"]["how"]) == ("decoder", "trained")
+    encoder = parts["streams.ticks.encoder"]
+    assert (encoder["trained"], encoder["how"]) == (0, "frozen") and encoder["parameters"] > 0
+    for name in ("parameters", "trained"):
+        assert found[name] == sum(part[name] for part in parts.values())
+    branch(RunFolder.open(tmp_path / "run"), 1, tmp_path / "other")
+    assert json.loads((tmp_path / "other" / "parameters.json").read_text()) == found
 
 
 def test_what_else_lies_in_the_folder_outlives_a_start_that_fails_and_one_that_works(tmp_path: Path) -> None:

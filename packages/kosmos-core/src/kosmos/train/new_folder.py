@@ -8,6 +8,7 @@ from kosmos.errors import KosmosError, TrainingError
 from kosmos.lock import keep_lock
 from kosmos.plugins import Registry
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.forecast.parts import counted
 from kosmos.train.output import RunFolder
 
 
@@ -34,6 +35,7 @@ def _made(composition: Composition, registry: Registry) -> RunFolder:
         save_tokenizer(composition.tokenizer, composition.planner.turns, folder.tokenizer)
         keep_lock(folder.path, registry)
         folder.write_model(composition.without_files())
+        folder.write_parameters(counted(composition))
         folder.write_config(composition.config.model_copy(update={"output": folder.path.resolve()}))
     except OSError as error:  # such as a full disk
         folder.discard()

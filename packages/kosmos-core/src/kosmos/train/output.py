@@ -44,6 +44,7 @@ class RunFolder:
         self.parts = path / "parts.json"
         self._rows = self.metrics, self.quarantine, self.held_out, self.guards, self.goodput, self.changes, self.parts
         self.model = path / MODEL_FILE
+        self.parameters = path / "parameters.json"
         self.checkpoints = path / CHECKPOINTS
         self.profiles = path / "profile"
         self.tokenizer = path / "tokenizer"
@@ -108,7 +109,7 @@ class RunFolder:
             if self.run_file.exists():
                 again = in_quotes(what_resumes(self.path))
                 raise ConfigError(f"{self.path}: holds a run already; go on with {again} or name another --output")
-            own = *self._rows, self.model, self.path / LOCK_FILE, self.tokenizer, self.profiles
+            own = *self._rows, self.model, self.parameters, self.path / LOCK_FILE, self.tokenizer, self.profiles
             there = [file.name for file in own if _is_taken(file)] if not self._lock.tells_of_a_start() else []
             there += (
                 [CHECKPOINTS] if any(next(self.checkpoints.glob(f"{of}*"), None) for of in ("step-", PARTIAL)) else []
@@ -134,7 +135,7 @@ class RunFolder:
 
     def _remove_own(self) -> None:
         """What a start makes: nothing of it was there before, as ``_refuse_taken`` has seen."""
-        own = self.run_file, *self._rows, self.model, self.path / LOCK_FILE
+        own = self.run_file, *self._rows, self.model, self.parameters, self.path / LOCK_FILE
         for file in (*own, *self.path.glob(WORD + "[0-9a-f]" * 32)):
             with suppress(OSError):
                 file.unlink()
@@ -177,6 +178,11 @@ class RunFolder:
             self._replace(self.model, text)
         else:  # what a run that goes on without those files had before would be laid over what it has now
             self.model.unlink(missing_ok=True)
+
+    def write_parameters(self, counted: Mapping[str, Any]) -> None:
+        """Keep how many parameters the model has, as ``kosmos.train.forecast.parts.counted`` gives it. Raises as
+        ``write_config``."""
+        self._replace(self.parameters, json.dumps(counted, indent=2) + "\n")
 
     def read_model(self) -> dict[str, Any]:
         """What ``write_model`` kept, to be laid over the run file."""

@@ -19,6 +19,7 @@ from kosmos.lock import keep_lock
 from kosmos.names import listed
 from kosmos.run_file import with_absolute_sources
 from kosmos.train.branch import new_run, run_folder
+from kosmos.train.forecast.parts import counted
 from kosmos.train.order import settings_of
 from kosmos.train.output import RunFolder
 from kosmos.train.saved import SavedRun
@@ -73,6 +74,7 @@ def _save_composed(made: Composition, output: Path, step: int) -> Path:
         _check_same(weights, {name: tuple(tensor.shape) for name, tensor in model_tensors(built).items()})
         keep_lock(new.path, made.registry)
         new.write_model(made.without_files())
+        new.write_parameters(counted(made))
         # No sources: what a loop of one's own has learned from nobody knows.
         order = settings_of(config)
         order = {**order, "data": {**order["data"], "sources": []}}

@@ -35,6 +35,21 @@ def parts_of(composition: Composition) -> list[Part]:
     return [_part(place, module, by.name, weights) for place, (module, by) in composition.parts.items()]
 
 
+def counted(composition: Composition) -> dict[str, Any]:
+    """The numbers of parameters of a model, all and those that steps change, and of each part. Plain values."""
+    every = list(composition.model.parameters())
+    return {
+        "parameters": sum(p.numel() for p in every),
+        "trained": sum(p.numel() for p in every if p.requires_grad),
+        "parts": {
+            part.place: {
+                "component": part.component, "parameters": part.parameters, "trained": part.trained, "how": part.how
+            }
+            for part in parts_of(composition)
+        },
+    }  # fmt: skip
+
+
 def trained_type(parameter: torch.Tensor, weights: str) -> torch.dtype:
     """In which type a parameter is while it is trained, as ``kosmos.model.weights.round_weights`` leaves it.
 
