@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,12 @@ import pytest
 from kosmos.cli import main
 from kosmos.commands.compared import differences
 from kosmos.commands.report import _steps
-from kosmos.errors import TrainingError
+from kosmos.errors import Interrupted, TrainingError
 from kosmos.train.goodput import Goodput
 from kosmos.train.json_lines import rounded
 from kosmos.train.output import RunFolder
-from kosmos.train.run import train_model
+from kosmos.train.progress import Reporter
+from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
 
 
@@ -364,6 +367,90 @@ def test_what_became_of_runs_stands_in_their_table_and_what_is_none_hides_no_oth
     assert ["steps", "6", "4 of 6"] in told and ["settings changed from step", "-", "3"] in told
     assert ["steps that went wrong", "-", "1"] in told
     assert said.err.startswith("error[config]: ") and str(tmp_path / "none") in said.err
+
+
+class Ending(Reporter):
+    """Behind the first step raises what it is given, or wants to stop."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.taken = error, False
+
+    def step(self, row: Any, steps: int) -> None:
+        self.taken = True
+        if self.error is not None:
+            raise self.error
+
+    def wants_stop(self) -> bool:
+        return self.taken
+
+
+@pytest.mark.parametrize(
+    ("settings", "reporter", "how", "problem"),
+    [
+        ({"train": {"max_time": "0.001s"}}, None, "out of time", None),
+        ({"evaluate": {"every_steps": 1, "patience": 1, "least_gain": 99.0}}, None, "stopped early", None),
+        ({}, Ending(), "stopped", None),
+        ({}, Ending(TrainingError("out of luck")), "failed", "out of luck"),
+        ({}, Ending(RuntimeError("no luck")), "failed", "RuntimeError: no luck"),
+    ],
+)
+def test_how_a_run_ended_is_told(tmp_path: Path, capsys, settings: Any, reporter: Any, how: str, problem: Any) -> None:
+    run = tmp_path / "run"
+    with suppress(TrainingError, RuntimeError, Interrupted):
+        train_model(small_run(run, **settings), registry=ticks_registry(), reporter=reporter)
+    assert report(run, capsys)["ended"] == {"how": how, "problem": problem}
+    assert f"ended      {how}" + (f": {problem}" if problem else "") in lines(run, capsys)
+    resume_run(run, {"train": {"max_time": None}, "evaluate": {"patience": None}}, registry=ticks_registry())
+    assert report(run, capsys)["ended"] == {"how": "done", "problem": None}
+
+
+def test_a_run_that_was_killed_or_goes_on_now_is_told_from_one_that_ended(run: Path, capsys) -> None:
+    rows = [{name: value for name, value in row.items() if name != "ended"} for row in rows_of(run / "goodput.jsonl")]
+    (run / "goodput.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert report(run, capsys)["ended"]["how"] == "done"  # as of a version that did not note it
+    steps = rows_of(run / "metrics.jsonl")
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in steps[:-1]))
+    assert report(run, capsys)["ended"]["how"] == "unknown"
+    held = RunFolder(run)
+    held.hold()
+    assert report(run, capsys)["ended"]["how"] == "running"
+    held.release()
+    assert report(run, capsys)["ended"]["how"] == "unknown"
+
+
+def test_runs_are_rows_of_a_table_in_the_order_of_their_scores(run: Path, tmp_path: Path, capsys) -> None:
+    other, bare, file = tmp_path / "other, run", tmp_path / "bare", tmp_path / "runs.csv"
+    train_model(small_run(other, train={"steps": 4, "learning_rate": 0.02}), registry=ticks_registry())
+    train_model(small_run(bare, data={"held_out": 0}, train={"steps": 1}), registry=ticks_registry())
+    assert main(["report", str(bare), str(run), str(other), "--csv", str(file), "--best-first"]) == 0
+    assert capsys.readouterr().out == f"{file}: 3 runs\n"
+    found = list(csv.DictReader(file.read_text().splitlines()))
+    scores = {str(one): report(one, capsys) for one in (run, other, bare)}
+    order = sorted((run, other), key=lambda one: scores[str(one)]["held_out_best"]["loss"])
+    assert [row["output"] for row in found] == [*map(str, order), str(bare)]
+    for row in found:
+        one = scores[row["output"]]
+        assert (row["ended.how"], row["ended.problem"]) == ("done", "")
+        assert int(row["train.steps"]) == int(row["steps.last"]) == one["steps"]["last"]
+        assert float(row["last_losses.all"]) == one["last_losses"]["all"]
+        assert float(row["steps.tokens_per_s"]) == one["steps"]["tokens_per_s"]
+        assert float(row["goodput.wall_s"]) == one["goodput"]["wall_s"]
+        assert int(row["parameters.trained"]) == one["parameters"]["trained"] > 0
+        assert row["held_out.overall.loss"] == (str(one["held_out"]["overall"]["loss"]) if one["held_out"] else "")
+    assert {row["output"]: row["train.learning_rate"] for row in found}[str(other)] == "0.02"
+    assert main(["report", str(run), str(other), "--best-first"]) == 0
+    assert re.split(" {2,}", capsys.readouterr().out.splitlines()[0])[1:] == [*map(str, order)]
+
+
+def test_scores_of_different_kinds_make_no_order_and_a_table_goes_where_it_can(run: Path, tmp_path, capsys) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "accurate"))
+    settings = (other / "run.yaml").read_text()
+    (other / "run.yaml").write_text(settings.replace("  best: null\n", "  best: exact_match\n", 1))
+    assert main(["report", str(run), str(other), "--best-first"]) == 2
+    assert "scored by held-out exact match, held-out loss (evaluate.best)" in capsys.readouterr().err
+    assert main(["report", str(run), "--csv", str(tmp_path / "nowhere" / "runs.csv")]) == 2
+    assert "nowhere/runs.csv: cannot write (No such file or directory); name another --csv" in capsys.readouterr().err
+    assert main(["report", str(run), "--csv", str(tmp_path / "runs.csv"), "--json"]) == 2
 
 
 def test_runs_differ_in_their_modalities_though_these_have_no_settings() -> None:

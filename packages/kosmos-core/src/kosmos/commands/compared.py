@@ -57,13 +57,13 @@ def differences(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
     Where the output is says nothing of a run.
     """
-    flat = [dict(_flat(one)) for one in settings]
-    names = {name: None for one in flat for name in one if name != "output"}  # in the order of the run file
-    found = {name: [one.get(name) for one in flat] for name in names}
+    fields = [dict(flat(one)) for one in settings]
+    names = {name: None for one in fields for name in one if name != "output"}  # in the order of the run file
+    found = {name: [one.get(name) for one in fields] for name in names}
     return {name: values for name, values in found.items() if any(value != values[0] for value in values)}
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Fields that hold no others, by path."""
     if not isinstance(value, Mapping | list):
         yield path, value
@@ -71,7 +71,7 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if path == "modalities" and isinstance(value, Mapping):  # most say nothing but their names
         yield path, ", ".join(map(str, value))
     for name, below in value.items() if isinstance(value, Mapping) else enumerate(value):
-        yield from _flat(below, f"{path}.{name}" if path else str(name))
+        yield from flat(below, f"{path}.{name}" if path else str(name))
 
 
 def beside(
@@ -111,6 +111,7 @@ def _figures(run: Mapping[str, Any], wanted: int | None) -> Iterator[tuple[str, 
         yield "settings changed from step", ", ".join(f"{row['step']:,}" for row in run["changes"])
     steps, last, held_out, best = (run[part] for part in ("steps", "last_losses", "held_out", "held_out_best"))
     last_step = steps["last"] if steps else 0
+    yield "ended", run["ended"]["how"]
     yield "steps", f"{last_step:,}" + (f" of {wanted:,}" if wanted not in (None, last_step) else "")
     if run["guards"]:
         yield "steps that went wrong", f"{sum(found['steps'] for found in run['guards']):,}"
@@ -138,6 +139,9 @@ def _figures(run: Mapping[str, Any], wanted: int | None) -> Iterator[tuple[str, 
         yield "tokens a second, last steps", f"{steps['tokens_per_s_recent']:,.0f}"
     if steps:
         yield from _meters(steps["recent"])
+    if run["parameters"]:
+        yield "parameters", f"{run['parameters']['parameters']:,}"
+        yield "  trained", f"{run['parameters']['trained']:,}"
     if steps and (peak := steps["meters"]["peak_memory_bytes"]) is not None:
         yield "memory, GiB", f"{peak / 2**30:,.2f}"
     if run["goodput"]:

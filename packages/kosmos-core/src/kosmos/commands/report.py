@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.causes import alike
+from kosmos.commands.bad_samples import bad_lines, bad_samples
 from kosmos.commands.compared import beside, differences, opened, refuse, settings_of
 from kosmos.commands.ledgers import figures_of, rows_of
+from kosmos.commands.run_table import best_first, write_csv
+from kosmos.errors import ConfigError
 from kosmos.train.measure import LOWER, Measure
-from kosmos.visible import visible
+from kosmos.visible import say, visible
 
 if TYPE_CHECKING:
     from kosmos.train.output import RunFolder
@@ -23,30 +26,43 @@ if TYPE_CHECKING:
 RECENT_STEPS = 100
 """Throughput is the median of so many last steps: the first ones warm up, single ones wait for a save. Runs beside each
 other are compared by their last steps in all that says how fast they are."""
-MOST_CAUSES = 10
-"""Causes of bad samples that are shown."""
 
 
 def report(
     output: Annotated[list[str], typer.Argument(metavar="OUTPUT...", help="Folder of a run, or of several.")],
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row for each run to this file.")] = None,
+    by_score: Annotated[
+        bool, typer.Option("--best-first", help="Order the runs by their best held-out score.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Goodput by class, steps, epoch, tokens, throughput, last losses, bad samples and checkpoints of a run.
 
-    Of several runs: the settings in which they differ, and what each came to, side by side.
+    Of several runs: the settings in which they differ, and what each came to, side by side, or as rows of a CSV file.
     """
     from kosmos.train.json_lines import printed_json
 
+    if csv is not None and as_json:
+        raise ConfigError("--csv and --json: each says what is written; leave one out")
     folders, wrong = opened(output)
     results = [collect(folder.path) for folder in folders]
+    if by_score:
+        order = best_first(results)
+        folders, results = [folders[number] for number in order], [results[number] for number in order]
     shown = [file for folder in folders for file in (folder.metrics, folder.held_out) if file.exists()]
-    if len(output) == 1:
+    if len(output) == 1 and csv is None:
         with figures_of(*shown):
             text = printed_json(results[0]) if as_json else visible("\n".join(table(results[0])))
         print(text)
         return
     every = [settings_of(folder) for folder in folders]
     settings, wanted = differences(every), [one.get("train", {}).get("steps") for one in every]
+    if csv is not None:
+        with figures_of(*shown):
+            write_csv(csv, results, settings, wanted)
+        say(f"{csv}: {len(results)} run{'s' * (len(results) > 1)}")
+        refuse(wrong)
+        return
     both = {"differences": settings, "runs": results}
     with figures_of(*shown):
         text = printed_json(both) if as_json else visible("\n".join(beside(results, settings, wanted)))
@@ -57,6 +73,7 @@ def report(
 def collect(folder: Path) -> dict[str, Any]:
     """All figures of the run in ``folder``; what it has no file for is None or empty."""
     from kosmos.train.changes import changes_of
+    from kosmos.train.ended import how_ended
     from kosmos.train.output import RunFolder
 
     run = RunFolder(folder)
@@ -75,9 +92,13 @@ def collect(folder: Path) -> dict[str, Any]:
     with figures_of(run.guards):
         guards = _guards(run.guards)
     with figures_of(run.quarantine):
-        bad_samples = _bad_samples(run.quarantine)
+        bad = bad_samples(run.quarantine)
+    train = run.read_config().get("train")
+    wanted = train.get("steps") if isinstance(train, Mapping) else None
     return {
         "output": str(folder),
+        "ended": how_ended(folder, run.goodput, of_steps["last"] if of_steps else 0, wanted),
+        "parameters": _parameters(run.parameters),
         "steps": of_steps,
         "last_losses": last_losses,
         "held_out": held_out,
@@ -85,10 +106,19 @@ def collect(folder: Path) -> dict[str, Any]:
         "changes": changes,
         "goodput": goodput,
         "guards": guards,
-        "bad_samples": bad_samples,
+        "bad_samples": bad,
         "checkpoints": checkpoints,
         "saves": saves,
     }
+
+
+def _parameters(file: Path) -> dict[str, Any] | None:
+    """None of a run that an older version began."""
+    if not file.exists():
+        return None
+    with figures_of(file):
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return {name: int(found[name]) for name in ("parameters", "trained")} | {"parts": dict(found["parts"])}
 
 
 def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -222,29 +252,6 @@ def _guards(file: Path) -> list[dict[str, Any]]:
     return [{"kind": kind, "action": action, "steps": count} for (kind, action), count in found.most_common()]
 
 
-def _bad_samples(file: Path) -> dict[str, Any]:
-    """Samples by kind of error, and the most frequent causes of each source."""
-    rows = [row for row in rows_of(file) if "origin" in row]
-    unique = {(row["origin"], row.get("cause")): row for row in rows}.values()
-    causes: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
-    for row in unique:
-        cause = row.get("cause", "")
-        causes[row.get("source", ""), row.get("code", ""), alike(cause)][cause] += 1
-    most = sorted(causes.items(), key=lambda found: -found[1].total())
-    return {
-        "samples": len({row["origin"] for row in rows}),
-        "causes": [
-            {
-                "source": source,
-                "code": code,
-                "cause": cause if len(own) > 1 else next(iter(own)),
-                "samples": own.total(),
-            }
-            for (source, code, cause), own in most
-        ],
-    }
-
-
 def _checkpoint(folder: Path) -> dict[str, Any]:
     files = [file for file in folder.rglob("*") if file.is_file()]
     step = folder.name.removeprefix("step-")
@@ -260,16 +267,23 @@ def table(result: Mapping[str, Any]) -> list[str]:
     """The figures as plain lines."""
     from kosmos.train.changes import told
 
-    lines = [f"run        {result['output']}", *_step_lines(result["steps"])]
+    lines = [f"run        {result['output']}", *_end_lines(result["ended"], result["parameters"])]
+    lines += _step_lines(result["steps"])
     lines += [f"changed    from step {row['step']:,} on: {told(row['changed'])}" for row in result["changes"]]
     if result["last_losses"]:
         lines += ["", *_loss_lines(result["last_losses"], result["held_out"])]
     if (best := result["held_out_best"]) and best["step"] != result["held_out"]["step"]:
         measure = Measure.told(best)
         lines.append(f"{measure.best} {measure.shown(best[measure.name])}, at step {best['step']:,}")
-    lines += ["", *_goodput_lines(result["goodput"]), "", *_bad_lines(result["bad_samples"])]
+    lines += ["", *_goodput_lines(result["goodput"]), "", *bad_lines(result["bad_samples"])]
     lines += [f"guard      {g['steps']:,} steps: {g['kind']}, {g['action']}" for g in result["guards"]] + [""]
     return [*lines, *_checkpoint_lines(result["checkpoints"]), *_saves_lines(result["saves"], result["steps"])]
+
+
+def _end_lines(ended: Mapping[str, Any], parameters: Mapping[str, Any] | None) -> Iterator[str]:
+    yield f"ended      {ended['how']}" + (f": {ended['problem']}" if ended["problem"] else "")
+    if parameters:
+        yield f"parameters {parameters['parameters']:,} ({parameters['trained']:,} trained)"
 
 
 def _step_lines(steps: Mapping[str, Any] | None) -> list[str]:
@@ -355,16 +369,6 @@ def _goodput_lines(found: Mapping[str, Any] | None) -> list[str]:
     ]
     spent = sorted(found["seconds"].items(), key=lambda item: -item[1])
     return lines + [f"  {name:<16} {s:>12,.1f} s {100 * s / found['wall_s']:>6.2f} %" for name, s in spent if s > 0]
-
-
-def _bad_lines(bad: Mapping[str, Any]) -> list[str]:
-    if not bad["samples"]:
-        return ["bad samples 0"]
-    lines = [f"bad samples {bad['samples']:,}, each in quarantine.jsonl"]
-    for row in bad["causes"][:MOST_CAUSES]:
-        lines.append(f"  {row['samples']:>6,}  {row['source']}: {row['cause']}")
-    rest = bad["causes"][MOST_CAUSES:]
-    return lines + ([f"  {sum(r['samples'] for r in rest):>6,}  {len(rest)} further causes"] if rest else [])
 
 
 def _checkpoint_lines(checkpoints: list[Mapping[str, Any]]) -> list[str]:

@@ -159,12 +159,16 @@ class Goodput:
             self._charge()
             self._write()
 
-    def close(self) -> None:
-        """The launch ends; the step that it had begun, if any, is lost work."""
+    def close(self, **ended: str) -> None:
+        """The launch ends; the step that it had begun, if any, is lost work.
+
+        Args:
+            ended: fields of its last row that say how.
+        """
         with self._lock:
             self._charge()
             self._lose_step()
-            self._write(within_step=True)
+            self._write(within_step=True, **ended)
             self._file = None
 
     @property
@@ -191,7 +195,7 @@ class Goodput:
         if self._last - self._row_begin >= self._every_s:
             self._write()
 
-    def _write(self, *, within_step: bool = False) -> None:
+    def _write(self, *, within_step: bool = False, **ended: str) -> None:
         if self._file is None or ((self._step_s or PRODUCTIVE in self._stack) and not within_step):
             return
         row = {
@@ -201,6 +205,7 @@ class Goodput:
             "steps": [self._row_step, self._step],
             "seconds": {what: round(s, 6) for what, s in self._seconds.items() if s},
             **({"saves": self._saves} if self._saves else {}),
+            **ended,
         }
         before: int | None = None
         try:

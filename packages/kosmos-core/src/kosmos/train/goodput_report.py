@@ -38,6 +38,10 @@ class Row:
     """Checkpoints that the launch could not write since that one."""
     problem: str | None = None
     """What kept the last of these from being written."""
+    ended: str | None = None
+    """How the launch ended, in its last row; None where it was killed, and in rows of older versions."""
+    problem_of_end: str | None = None
+    """What it failed of."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,9 @@ def read_rows(file: Path) -> list[Row]:
             seconds = {str(what): float(s) for what, s in value["seconds"].items()}
             span, saves = (float(value["begin"]), float(value["end"])), value.get("saves", {})
             told = saves.get("newest"), saves.get("failed", 0), saves.get("problem")
-            rows.append(Row(value["launch"], *span, first, last, seconds, *told))
+            rows.append(
+                Row(value["launch"], *span, first, last, seconds, *told, value.get("ended"), value.get("problem"))
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return rows

@@ -63,6 +63,17 @@ class Lock:
         except FileNotFoundError:
             return False
 
+    def is_held(self) -> bool:
+        """Whether a process trains here, as far as the file system knows of locks, and of those of other machines."""
+        try:
+            with self.file.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
     def tells_of_a_start(self) -> bool:
         """Whether who held it last was beginning a run."""
         with suppress(OSError):

@@ -24,6 +24,7 @@ from kosmos.train.alike import check_same_folder
 from kosmos.train.best import Best
 from kosmos.train.changes import Changed, changed_settings, told
 from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
+from kosmos.train.ended import noting_end
 from kosmos.train.finished import only_scored
 from kosmos.train.given_data import GivenData
 from kosmos.train.goodput import Goodput
@@ -116,7 +117,7 @@ class Session:
         counted = self.config.train.steps if opened.counted else loaded and loaded.state.get("steps_of_epochs")
         self.in_epochs = counted == self.config.train.steps  # else other ones were said since
         self._say_what_begins()
-        stack.callback(self.clock.close)
+        stack.push(noting_end(self.clock, lambda: (self.scorings.early.wanted, self.time.is_spent)))
         self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s, clock=self.clock)
         self.watch.start()
         stack.push(self.watch.ended_by)
