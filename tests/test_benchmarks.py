@@ -29,6 +29,7 @@ PRINTS = {
     "generation": "generation of 3 together, transformers",
     "fp8": "rowwise: ",
     "lora": "text 7 B, bf16 weights, LoRA 16: ",
+    "nf4": "weights in 4 bits: ",
 }
 
 

@@ -18,6 +18,8 @@ from kosmos.model.continuing import Captured, OneShape, continuing
 from kosmos.model.decoder import Decoder
 from kosmos.model.fp8 import use_fp8
 from kosmos.model.loss import linear_cross_entropy
+from kosmos.model.nf4 import pack, unpack
+from kosmos.model.nf4_linear import begin_nf4
 from kosmos.plugins import Registry
 from support import ticks
 from support.continued import hidden_states, launched
@@ -217,3 +219,21 @@ def test_what_is_written_is_what_the_cpu_writes(backbone):
     assert generate_together(on_gpu, ready_prompts, device=cuda, **how) == expected
     drawn = [generate_ids(on_gpu, prompts[0], temperature=1, seed=5, device=cuda, **how) for _ in range(2)]
     assert drawn[0] == drawn[1]
+
+
+def test_weights_in_4_bits_are_those_of_a_cpu_also_in_a_compiled_layer():
+    layer = torch.nn.Linear(128, 64, device="cuda")
+    layer.requires_grad_(False)
+    packed = pack(layer.weight)
+    assert torch.equal(packed.cpu(), pack(layer.weight.cpu()))
+    begin_nf4(layer)
+    assert torch.equal(layer.weight.cpu(), unpack(packed.cpu(), torch.float32))
+    x = torch.randn(70, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    outcomes = []
+    for one in (layer, torch.compile(layer, fullgraph=True)):
+        y = one(x)
+        outcomes.append((y, *torch.autograd.grad(y.sum(), [x])))
+    exact = torch.nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
+    assert apart(outcomes[0][0], exact) < UNITS[torch.bfloat16]
+    for one, other in zip(*outcomes, strict=True):
+        assert apart(one, other) < 1e-2

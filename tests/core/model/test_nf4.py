@@ -90,6 +90,19 @@ def test_a_backward_pass_keeps_the_packed_weight_alone() -> None:
     assert max(t.numel() for t in kept if t.dtype != torch.uint8) < 64 * 128  # the weight of the first layer
 
 
+def test_a_compiled_layer_is_one_graph_and_gives_the_same() -> None:
+    packed, _ = layers()
+    compiled = torch.compile(packed, fullgraph=True, backend="aot_eager")
+    x, outcomes = torch.randn(5, 128), []
+    for model in (packed, compiled):
+        given = x.clone().requires_grad_()
+        y = model(given)
+        y.sum().backward()
+        outcomes.append((y, given.grad))
+    for one, other in zip(*outcomes, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_a_merged_layer_is_one_like_others() -> None:
     packed, whole = layers()
     for model in (packed, whole):

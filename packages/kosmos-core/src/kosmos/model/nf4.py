@@ -6,8 +6,6 @@ tells that of the weight; as shards or rows its bytes mean nothing.
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 
@@ -17,6 +15,8 @@ _BYTES = BLOCK // 2 + 2
 """Of a block."""
 PACKED = "weight_nf4"
 """Name of the parameter that stands for a layer's ``weight``."""
+PAIRS = "nf4_pairs"
+"""Name of the buffer in which a layer has ``value_pairs``."""
 
 # Appendix E of the paper: quantiles of a normal distribution, zero among them, scaled to [-1, 1].
 _LEVELS = (
@@ -49,20 +49,24 @@ def shape_of(packed: tuple[int, ...]) -> tuple[int, int]:
     return rows, columns // _BYTES * BLOCK
 
 
-def unpack(packed: Tensor, dtype: torch.dtype) -> Tensor:
-    """The rounded weight [out, in]: computed in fp32, and rounded to ``dtype`` once."""
+def unpack(packed: Tensor, dtype: torch.dtype, pairs: Tensor | None = None) -> Tensor:
+    """The rounded weight [out, in]: computed in fp32, and rounded to ``dtype`` once.
+
+    Args:
+        pairs: what ``value_pairs`` gave, on the device of ``packed``; None makes it.
+    """
     shape = shape_of(tuple(packed.shape))
     flat, codes = packed.view(-1), shape[0] * shape[1] // 2
-    pairs = _pairs(packed.device).index_select(0, flat[:codes].int()).view(torch.float32)
+    table = value_pairs().to(packed.device) if pairs is None else pairs
+    values = table.index_select(0, flat[:codes].int()).view(torch.float32)
     scales = flat[codes:].view(torch.bfloat16).float()
-    return (pairs.view(-1, BLOCK) * scales[:, None]).to(dtype).view(shape)
+    return (values.view(-1, BLOCK) * scales[:, None]).to(dtype).view(shape)
 
 
-@functools.cache
-def _pairs(device: torch.device) -> Tensor:
+def value_pairs() -> Tensor:
     """int64 [256]: the two values in fp32 that a byte stands for, which are looked up at once."""
     levels, codes = torch.tensor(_LEVELS), torch.arange(256)
-    return torch.stack([levels[codes >> 4], levels[codes & 15]], dim=1).view(torch.int64).view(-1).to(device)
+    return torch.stack([levels[codes >> 4], levels[codes & 15]], dim=1).view(torch.int64).view(-1)
 
 
 def values_in(parameter: Tensor) -> int:

@@ -8,25 +8,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kosmos.model.nf4 import PACKED, pack, packed_shape, unpack
+from kosmos.model.nf4 import PACKED, PAIRS, pack, packed_shape, unpack, value_pairs
 
 
 class NF4Linear(nn.Linear):
     """A linear layer, frozen, with ``weight_nf4`` in place of its weight: [.., in] -> [.., out]."""
 
     weight_nf4: nn.Parameter
+    nf4_pairs: Tensor
+    """Each layer's own, as a compiled layer takes what its module has, and makes what is kept elsewhere anew."""
     _whole_type: torch.dtype
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
         """[out, in], rounded, for who reads it without a product."""
-        return unpack(self.weight_nf4, self._whole_type)
+        return unpack(self.weight_nf4, self._whole_type, self.nf4_pairs)
 
     def forward(self, x: Tensor) -> Tensor:
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
         bias = None if self.bias is None else self.bias.to(dtype)
-        product: Tensor = _Product.apply(x.to(dtype), self.weight_nf4, bias)  # type: ignore[no-untyped-call]
+        product: Tensor = _Product.apply(x.to(dtype), self.weight_nf4, self.nf4_pairs, bias)  # type: ignore[no-untyped-call]
         return product
 
     def merge(self) -> None:
@@ -36,7 +38,7 @@ class NF4Linear(nn.Linear):
     def become(self, kind: type[nn.Linear]) -> None:
         """The layer gets its rounded weight, and a class that multiplies by it."""
         whole = nn.Parameter(self.weight.detach(), requires_grad=False)
-        del self._parameters[PACKED], self._whole_type
+        del self._parameters[PACKED], self._buffers[PAIRS], self._whole_type
         self.__class__ = kind  # type: ignore[assignment]
         self.register_parameter("weight", whole)
 
@@ -44,6 +46,7 @@ class NF4Linear(nn.Linear):
         self._whole_type, kept = weight.dtype, weight.is_meta
         packed = torch.empty(packed_shape(weight), dtype=torch.uint8, device="meta") if kept else pack(weight)
         self.register_parameter(PACKED, nn.Parameter(packed, requires_grad=False))
+        self.register_buffer(PAIRS, value_pairs(), persistent=False)
 
 
 def begin_nf4(layer: nn.Linear, kind: type[NF4Linear] = NF4Linear) -> None:
@@ -63,17 +66,18 @@ class _Product(torch.autograd.Function):
     weights of the model."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(packed)
+    def forward(ctx: Any, x: Tensor, packed: Tensor, pairs: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(packed, pairs)
         ctx.dtype = x.dtype
-        return F.linear(x, unpack(packed, x.dtype), bias)
+        return F.linear(x, unpack(packed, x.dtype, pairs), bias)
 
     @staticmethod
-    def backward(ctx: Any, *upstreams: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
-        (packed,), (upstream,) = ctx.saved_tensors, upstreams
-        of_x, _, of_bias = ctx.needs_input_grad
+    def backward(ctx: Any, *upstreams: Tensor) -> tuple[Tensor | None, None, None, Tensor | None]:
+        (packed, pairs), (upstream,) = ctx.saved_tensors, upstreams
+        of_x, _, _, of_bias = ctx.needs_input_grad
         return (
-            upstream @ unpack(packed, ctx.dtype) if of_x else None,
+            upstream @ unpack(packed, ctx.dtype, pairs) if of_x else None,
+            None,
             None,
             upstream.flatten(0, -2).sum(0) if of_bias else None,
         )
