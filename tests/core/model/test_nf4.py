@@ -90,6 +90,7 @@ def test_a_backward_pass_keeps_the_packed_weight_alone() -> None:
     assert max(t.numel() for t in kept if t.dtype != torch.uint8) < 64 * 128  # the weight of the first layer
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's compiler does
 def test_a_compiled_layer_is_one_graph_and_gives_the_same() -> None:
     packed, _ = layers()
     compiled = torch.compile(packed, fullgraph=True, backend="aot_eager")

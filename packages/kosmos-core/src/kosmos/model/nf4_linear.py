@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, cast
 
 import torch
@@ -9,6 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kosmos.model.nf4 import PACKED, PAIRS, pack, packed_shape, unpack, value_pairs
+
+# Torch's own compiler does that to each of them, and torch calls it deprecated.
+warnings.filterwarnings("ignore", message=".*autograd.* should not be instantiated", category=DeprecationWarning)
 
 
 class NF4Linear(nn.Linear):
