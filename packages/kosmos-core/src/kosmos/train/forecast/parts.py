@@ -39,7 +39,7 @@ def counted(composition: Composition) -> dict[str, Any]:
     """The numbers of parameters of a model, all and those that steps change, and of each part. Plain values."""
     every = list(composition.model.parameters())
     return {
-        "parameters": sum(p.numel() for p in every),
+        "parameters": sum(map(values_in, every)),
         "trained": sum(p.numel() for p in every if p.requires_grad),
         "parts": {
             part.place: {
