@@ -15,6 +15,7 @@ from torch import nn
 
 from kosmos import ConfigError, RunConfig, make_run, train_model
 from kosmos.compose import compose
+from kosmos.config_weights import InitConfig
 from kosmos.plugins import load_plugins
 from kosmos.train.initial import open_initial
 from kosmos_vision.timm_encoder import TimmEncoder
@@ -208,7 +209,8 @@ def test_a_second_run_that_names_no_weights_is_told_of_the_colours_of_the_first(
         return json.loads(json.dumps(value).replace("WEIGHTS", str(first / "w")).replace("FIRST", str(first / "run")))
 
     composition = compose(run(first / "second", **placed(over)), load_plugins(["vision"]))
-    told = open_initial(first / "run", first / "run" / "tokenizer", composition.model, composition).others
+    init, tokenizer = InitConfig(path=first / "run"), first / "run" / "tokenizer"
+    told = open_initial(init, tokenizer, composition.model, composition).others
     assert [line[: len(wanted)] for line, wanted in zip(told, placed(lines), strict=True)] == placed(lines)
 
 

@@ -14,6 +14,7 @@ from kosmos import Document, Documents, Text, load_run, make_run, resume_run, tr
 from kosmos.checkpoint.tensors import OPTIMIZER, read_whole
 from kosmos.compose import compose
 from kosmos.config import DataConfig
+from kosmos.config_weights import InitConfig
 from kosmos.errors import ConfigError, PluginError
 from kosmos.train.initial import Initial, drawn_again, held_out_otherwise, open_initial, take_weights
 from kosmos.train.progress import ConsoleReporter
@@ -388,7 +389,7 @@ def test_bf16_weights_begin_with_those_of_fp32(first: Path, tmp_path: Path) -> N
 def told(first: Path, **over) -> list[str]:
     """What a run says of the options of parts that it takes."""
     composition = compose(small_run(**over), ticks_registry())
-    return list(open_initial(first, first / "tokenizer", composition.model, composition).others)
+    return list(open_initial(InitConfig(path=first), first / "tokenizer", composition.model, composition).others)
 
 
 def test_options_that_are_not_what_they_were_are_told(first: Path) -> None:
@@ -404,7 +405,7 @@ def test_options_that_are_not_what_they_were_are_told(first: Path) -> None:
 def test_a_run_says_them_behind_the_parts_that_it_took(first: Path) -> None:
     composition = compose(small_run(backbone={"rope_base": 500}), ticks_registry())
     model = composition.model
-    initial = open_initial(first, first / "tokenizer", model, composition)
+    initial = open_initial(InitConfig(path=first), first / "tokenizer", model, composition)
     said = list(take_weights(model, initial, alone=True))
     assert said[0].startswith("begins with ") and said[1:] == list(initial.others) and len(said) == 2
 

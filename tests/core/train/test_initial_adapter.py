@@ -325,3 +325,34 @@ def test_an_adapter_in_the_place_of_a_run_or_a_model_is_told_where_it_belongs(tm
         train_model(begun(tmp_path / "run", base, 2, init=str(adapter)))
     with pytest.raises(ConfigError, match=r"an adapter without its model; name that as backbone\.model and this"):
         compose_run(begun(None, adapter, 2))
+
+
+def test_an_adapter_of_which_a_part_is_lost_or_not_finite_is_refused(tmp_path: Path) -> None:
+    base = base_at(tmp_path / "base")
+    adapter = adapter_at(tmp_path / "adapter", base)
+    file = adapter / "adapter_model.safetensors"
+    whole, path = load_file(file), f"{PREFIX}model.layers.0.self_attn.q_proj"
+    save_file({name: tensor for name, tensor in whole.items() if not name.startswith(path)}, file)
+    with pytest.raises(ConfigError, match=r"has no update of model\.layers\.0\.self_attn\.q_proj, which target"):
+        train_model(begun(tmp_path / "lost", base, {"adapter": str(adapter)}))
+    save_file({**whole, f"{path}.lora_B.weight": torch.full((32, 4), torch.inf)}, file)
+    with pytest.raises(ConfigError, match=r"q_proj\.lora_B\.weight holds NaN or infinity"):
+        train_model(begun(tmp_path / "infinite", base, {"adapter": str(adapter)}))
+    assert not (tmp_path / "lost").exists() and not (tmp_path / "infinite").exists()
+
+
+def test_embeddings_that_peft_wrote_three_times_are_taken_once(tmp_path: Path) -> None:
+    """As of embeddings that were resized and are in ``modules_to_save``."""
+    base = base_at(tmp_path / "base")
+    table, before = torch.randn(400, 32), torch.randn(400, 32)
+    name = f"{PREFIX}model.embed_tokens"
+    more = {f"{name}.weight": table, f"{name}.modules_to_save.weight": table.clone()}
+    more[f"{name}.original_module.weight"] = before
+    adapter = adapter_at(tmp_path / "adapter", base, more, modules_to_save=["embed_tokens"])
+    train_model(begun(tmp_path / "run", base, {"adapter": str(adapter)}, train=STILL))
+    found = load_run(tmp_path / "run", device="cpu").composition.model.backbone.token_table()
+    assert torch.allclose(found, table, atol=1e-5)
+    other = {**more, f"{name}.modules_to_save.weight": before.clone()}
+    unlike = adapter_at(tmp_path / "unlike", base, other, modules_to_save=["embed_tokens"])
+    with pytest.raises(ConfigError, match=r"modules_to_save\.weight and .* differ, and one of them is a copy"):
+        train_model(begun(tmp_path / "no run", base, {"adapter": str(unlike)}))

@@ -97,6 +97,37 @@ def test_a_run_with_it_rounds_what_another_has_learned(run: Path, tmp_path: Path
         torch.testing.assert_close(after[f"{ODD}.weight"], before[f"{ODD}.weight"], rtol=0, atol=1e-6)
 
 
+def test_a_second_stage_goes_on_with_updates_and_rounds_nothing_again(run: Path, tmp_path: Path, capsys: Any) -> None:
+    still = {"steps": 1, "learning_rate": 1e-12, "weight_decay": 0}
+    init = {"path": str(run), "keep_updates": True}
+    train_model(nf4_run(tmp_path / "kept", init=init, train=still), registry=ticks_registry())
+    before, after = tensors(run), tensors(tmp_path / "kept")
+    assert all(torch.allclose(before[name].float(), after[name].float(), atol=1e-6) for name in before)
+    assert torch.equal(before[f"{LAYER}.weight_nf4"], after[f"{LAYER}.weight_nf4"])
+
+
+@pytest.mark.parametrize(
+    ("lora", "said"),
+    [
+        ({**LORA, "rank": 3}, r"low_rank_a is \[4, 96\] and counts 8 times there, here it is \[3, 96\]"),
+        ({**LORA, "alpha": 8}, r"counts 8 times there, here it is \[4, 96\] and counts 2 times; give both the same"),
+        ({**LORA, "layers": ["q_proj"]}, r"has an update of .*, and this run has none there; give it the backbone"),
+    ],
+)
+def test_updates_are_kept_by_the_same_settings_alone(run: Path, tmp_path: Path, lora: Any, said: str) -> None:
+    init = {"path": str(run), "keep_updates": True}
+    with pytest.raises(ConfigError, match=rf"init\.keep_updates: .*{said}"):
+        train_model(nf4_run(tmp_path / "kept", lora, init=init), registry=ticks_registry())
+
+
+def test_there_have_to_be_updates_to_be_kept(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    train_model(nf4_run(whole, None, train={"steps": 1}), registry=ticks_registry())
+    init = {"path": str(whole), "keep_updates": True}
+    with pytest.raises(ConfigError, match=r"init\.keep_updates: .* has no low-rank updates of this run's parts"):
+        train_model(nf4_run(tmp_path / "kept", init=init), registry=ticks_registry())
+
+
 def test_weights_that_another_run_has_rounded_are_taken_as_they_are(run: Path, tmp_path: Path) -> None:
     """Where nothing was learned beside them: rounded again they might be others."""
     still = tmp_path / "still"

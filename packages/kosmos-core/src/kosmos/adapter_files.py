@@ -20,6 +20,8 @@ PREFIX = "base_model.model."
 """What stands in front of a name of the model's in an adapter."""
 LORA_A, LORA_B = ".lora_A.weight", ".lora_B.weight"
 """What stands behind the name of a layer."""
+SAVED, BEFORE = ".modules_to_save.", ".original_module."
+"""Within a name of what PEFT holds of a module that it trains whole: the module, and what it was before."""
 _LONGEST_HEADER = 100_000_000
 """Bytes of what a file of safetensors says of itself: more its library does not read either."""
 _INITS = (True, False, "gaussian", "eva", "orthogonal", None)
@@ -151,6 +153,8 @@ def _shapes(folder: Path, rank: int) -> dict[str, tuple[int, ...]]:
         if at >= 0 and (len(shape) != 2 or shape[0 if name[at:] == LORA_A else 1] != rank):
             raise ConfigError(f"{file}: {key}: is {list(shape)}, and {CONFIG} says r={rank}")
         found[name] = shape
+    for copy in [name for name in found if copied(name) in found]:
+        del found[copy]
     layers = {name[: -len(LORA_A)] for name in found if name.endswith((LORA_A, LORA_B))}
     for layer in sorted(layers):
         if missing := [last for last in (LORA_A, LORA_B) if layer + last not in found]:
@@ -158,6 +162,15 @@ def _shapes(folder: Path, rank: int) -> dict[str, tuple[int, ...]]:
     if not layers:
         raise ConfigError(f"{file}: holds no low-rank update")
     return found
+
+
+def copied(name: str) -> str | None:
+    """The name of the tensor that one is a copy of: PEFT writes token embeddings that were resized and trained whole
+    three times, as they are, as they were, and once more."""
+    for inside in (SAVED, BEFORE):
+        if inside in name:
+            return name.replace(inside, ".")
+    return None
 
 
 def _header(file: Path) -> dict[str, tuple[int, ...]]:

@@ -22,6 +22,9 @@ class InitConfig(Strict):
     optimizer: bool = False
     """Take the state of its optimizer too, of the parameters that both train: for a stage that goes on with other data,
     such as a cooldown. It has to be the same optimizer."""
+    keep_updates: bool = False
+    """Go on with its low-rank updates beside the weights that it kept, by the same ``lora``, instead of putting them
+    into the weights and beginning others."""
 
     _home = field_validator("path", mode="before")(at_home)
 

@@ -52,7 +52,15 @@ def pack_weights(part: nn.Module, where: str, *, leave: Collection[Tensor] = ())
         )
     for layer in chosen:
         begin_nf4(layer, _NF4LoRALinear if isinstance(layer, LoRALinear) else NF4Linear)
+    _let_go_of_files(part)
     return len(chosen)
+
+
+def _let_go_of_files(part: nn.Module) -> None:
+    """Copy what stays whole: one tensor that lies in a file which was mapped for reading keeps all of it in memory."""
+    tensors = [tensor for tensor in part.parameters() if tensor.is_floating_point() and not tensor.is_meta]
+    for tensor in tensors:
+        tensor.data = tensor.data.clone()
 
 
 def packed_of(model: nn.Module) -> list[nn.Parameter]:

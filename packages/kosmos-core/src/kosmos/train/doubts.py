@@ -33,6 +33,7 @@ from kosmos.data.stated_lengths import longer_than_stated
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import fitting
 from kosmos.model.lora import LoRALinear
+from kosmos.model.nf4 import values_in
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
 from kosmos.patterns import first_file
@@ -152,7 +153,7 @@ def _experts(settings: BackboneConfig, backbone: Any) -> Iterator[str]:
         return
     left = sum(p.numel() for p in backbone.parameters() if p.dim() == 3 and not p.requires_grad)
     if left:
-        every = sum(p.numel() for p in backbone.parameters())
+        every = sum(map(values_in, backbone.parameters()))
         yield (
             f"backbone.lora: experts that are one tensor get no updates, {left:,} of the {every:,} parameters; only "
             "the layers beside them learn"

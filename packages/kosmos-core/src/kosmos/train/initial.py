@@ -17,6 +17,7 @@ from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whol
 from kosmos.compose import Composition, update_scales
 from kosmos.config import DataConfig, SourceConfig
 from kosmos.config_turns import TurnsConfig
+from kosmos.config_weights import InitConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.sources.given import is_noted
@@ -25,8 +26,9 @@ from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
 from kosmos.run_sources import Places
-from kosmos.train.initial_packed import packed_in, take_packed, whole_shapes
+from kosmos.train.initial_packed import packed_in, rounded, take_packed, whole_shapes
 from kosmos.train.initial_tokens import MovedTokens, moved_tokens, token_rows
+from kosmos.train.initial_updates import kept_updates
 from kosmos.train.saved import config_of, open_checkpoint
 from kosmos.train.taken_parts import First, Other, options_there, other_options, other_processors
 
@@ -56,13 +58,15 @@ class Initial(NamedTuple):
     """Tensors with a row for each token, where not all are the same."""
     data: DataConfig | None = None
     """What it was trained on."""
+    kept: frozenset[str] = frozenset()
+    """Its low-rank updates that are gone on with."""
 
 
-def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Composition) -> Initial:
+def open_initial(settings: InitConfig, tokenizer: Path, model: nn.Module, composition: Composition) -> Initial:
     """The checkpoint that a run begins with.
 
     Args:
-        init: as in the run file.
+        settings: as in the run file.
         tokenizer: folder of the run's own tokenizer, which has to be the same but for marks.
         model: whose parts have to be the same where both have them.
         composition: what the model is made of.
@@ -71,6 +75,7 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
         ConfigError: there is no run or whole checkpoint, or its tokens or one of those parts are others.
         PluginError: a component does not tell its options.
     """
+    init = settings.path
     try:
         folder, loaded = open_checkpoint(init)
     except KosmosError as error:
@@ -97,6 +102,8 @@ def open_initial(init: Path, tokenizer: Path, model: nn.Module, composition: Com
         _check_same(part, ours[part], there, loaded.folder, others.get(part, ()))
     told = [*chain.from_iterable(others.values()), *other_processors(composition, first, both)]
     lines = tuple(other.line(folder.path) for other in told)
+    if settings.keep_updates:
+        initial = initial._replace(kept=kept_updates(loaded, initial.scales, model, composition))
     return initial._replace(others=lines, resized=resized, tokens=tokens, token_rows=frozenset(rows), data=config.data)
 
 
@@ -251,7 +258,8 @@ def _of_both(there: Iterable[Found], here: Iterable[Found]) -> Iterator[tuple[Fo
 def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: TurnsConfig | None = None) -> Iterator[str]:
     """Fill the parts of a model that a checkpoint has too, and tell what was taken, and what was not.
 
-    Low-rank updates there are put into the weights that they stand beside; those of the model are drawn anew.
+    Low-rank updates there are put into the weights that they stand beside, but for ``initial.kept``, and those of the
+    model are drawn anew.
 
     Args:
         model: whole or sharded, with memory.
@@ -267,7 +275,7 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
     both = [part for part in ours if part in theirs]
     names = [name for part in both for name in ours[part]]
     packed = packed_in(own, folder, names)
-    taken = {name: own[name].detach() for name in names if name not in packed}
+    taken = {name: own[name].detach() for name in (*names, *initial.kept) if name not in packed}
     with torch.no_grad():
         brought = initial.resized.keys() | initial.token_rows
         read_into(folder, {MODEL + n: tensor for n, tensor in taken.items() if n not in brought}, alone=alone)
@@ -277,16 +285,16 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
         for name, stored in _read(folder, initial.resized.keys()):
             whole = _resized(model, name, stored, initial.resized[name], own[name].shape)
             taken[name].copy_(as_here(whole, taken[name]))
-        updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], initial.scales)
+        updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], initial.scales) - initial.kept
         for name, added in changes(dict(_read(folder, updates)), initial.scales):
             if name in packed:
                 packed[name] = added
             elif name in taken:
                 taken[name].copy_(plus(taken[name], as_here(added, taken[name])))
         take_packed(own, folder, packed, as_here)
-    yield f"begins with {', '.join(both)} of {initial.loaded.folder}"
-    if rounded := [name for name in packed if name not in own]:
-        yield f"rounded to 4 bits: {len(rounded)} weights, such as {rounded[0]}"
+    as_they_are = f", its {len(initial.kept) // 2} low-rank updates as they are" if initial.kept else ""
+    yield f"begins with {', '.join(both)} of {initial.loaded.folder}{as_they_are}"
+    yield from rounded(own, packed)
     if initial.resized:
         yield f"brought to the size here: {listed(initial.resized)}"
     yield from initial.others

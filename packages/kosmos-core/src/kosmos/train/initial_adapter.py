@@ -12,14 +12,14 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer as Tokens
 from torch import Tensor, nn
 
-from kosmos.adapter_files import LORA_A, LORA_B, PREFIX, WEIGHTS, Adapter, open_adapter
+from kosmos.adapter_files import CONFIG, LORA_A, LORA_B, PREFIX, SAVED, WEIGHTS, Adapter, copied, open_adapter
 from kosmos.compose import Composition
 from kosmos.config_weights import LoRAConfig
 from kosmos.data.bytes_tokenizer import ByteTokenizer
 from kosmos.data.hf_tokenizer import HfTokenizer, of_bytes
 from kosmos.errors import ConfigError
 from kosmos.model.huggingface import HuggingFaceBackbone
-from kosmos.model.lora import A, B
+from kosmos.model.lora import A, B, LoRALinear
 from kosmos.names import listed
 from kosmos.train.initial import as_here
 
@@ -57,6 +57,7 @@ def check_adapter(folder: Path, composition: Composition) -> Adapter:
         _check_shape(adapter, name, shape, own, tables)
     if read := [name for name in adapter.shapes if _OURS + name in tables]:
         _check_tokens(adapter, adapter.shapes[read[0]][0], composition, backbone)
+    _check_whole(adapter, backbone)
     _check_ties(adapter, backbone)
     return adapter
 
@@ -143,6 +144,19 @@ def _check_tokens(adapter: Adapter, rows: int, composition: Composition, backbon
         )
 
 
+def _check_whole(adapter: Adapter, backbone: HuggingFaceBackbone) -> None:
+    """Raises ConfigError where a layer that the adapter names has no update in it: part of its file is lost."""
+    if not isinstance(adapter.targets, tuple):
+        return
+    for name, layer in backbone.model.named_modules():
+        meant = isinstance(layer, LoRALinear) and f".{name}".endswith(tuple(f".{last}" for last in adapter.targets))
+        if meant and name not in adapter.layers:
+            raise ConfigError(
+                f"{PLACE}: {adapter.folder / WEIGHTS} has no update of {name}, which target_modules of {CONFIG} names; "
+                "give the whole adapter, or leave the layer out there (exclude_modules)"
+            )
+
+
 def _check_ties(adapter: Adapter, backbone: HuggingFaceBackbone) -> None:
     """Raises ConfigError where one matrix of the model would be two."""
     into, out = backbone.model.get_input_embeddings(), backbone.model.get_output_embeddings()
@@ -168,9 +182,20 @@ def read_adapter(adapter: Adapter, only: Collection[str] | None = None) -> dict[
     names = adapter.shapes if only is None else [name for name in only if name in adapter.shapes]
     try:
         with safe_open(file, "pt") as opened:
-            return {name: opened.get_tensor(PREFIX + name) for name in names}
+            found = {name: opened.get_tensor(PREFIX + name) for name in names}
+            again = {key: copied(key.removeprefix(PREFIX)) for key in opened.keys() if SAVED in key}  # noqa: SIM118
+            of = {key: found[name] for key, name in again.items() if name in found}
+            others = [key for key, tensor in of.items() if not torch.equal(opened.get_tensor(key), tensor)]
     except (SafetensorError, OSError) as error:
         raise ConfigError(f"{PLACE}: {file}: cannot be read as safetensors: {error}") from error
+    if others:
+        raise ConfigError(
+            f"{PLACE}: {file}: {others[0]} and {copied(others[0])} differ, and one of them is a copy; merge it into "
+            "its model with peft (merge_and_unload, then save_pretrained), and name that as backbone.model"
+        )
+    if wrong := next((name for name, tensor in found.items() if not bool(torch.isfinite(tensor).all())), None):
+        raise ConfigError(f"{PLACE}: {file}: {wrong} holds NaN or infinity: the adapter is of no use; give another")
+    return found
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ def take_optimizer(trainer: Trainer, initial: Initial) -> str:
     """Give a trainer that has taken no step the optimizer's state of a checkpoint, and tell of how many parameters.
 
     A parameter that was frozen there, or has another shape or other tokens in its rows, begins without one, as do
-    low-rank updates, which are drawn anew.
+    low-rank updates that are drawn anew.
 
     Args:
         initial: what ``open_initial`` gave.
@@ -33,7 +33,7 @@ def take_optimizer(trainer: Trainer, initial: Initial) -> str:
     check_made_with(trainer.optimizer, initial.loaded, "leave it as it was, or leave init.optimizer out")
     found = stored.shapes(initial.loaded.tensors)
     there = {stored.parameter_of(n.removeprefix(stored.OPTIMIZER)) for n in found if n.startswith(stored.OPTIMIZER)}
-    anew = updates_in(trainer.model)
+    anew = updates_in(trainer.model) - initial.kept
     shapes = {trainer.names[id(parameter)]: tuple(parameter.shape) for parameter in trainer.parameters}
     names = {n for n in there - anew - initial.token_rows if found.get(stored.MODEL + n) == shapes.get(n, ())}
     if not names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -28,6 +28,18 @@ def packed_in(own: Mapping[str, Tensor], folder: Path, names: Iterable[str]) -> 
     """
     there = shapes(folder)
     return {name: None for name in names if name not in own or MODEL + name not in there}
+
+
+def rounded(own: Mapping[str, Tensor], packed: Mapping[str, Tensor | None]) -> Iterator[str]:
+    """A line of weights that are in 4 bits here, and one if updates were rounded with them; as of ``take_packed``."""
+    here = [name for name in packed if name not in own]
+    if here:
+        yield f"rounded to 4 bits: {len(here)} weights, such as {here[0]}"
+    if lost := [name for name in here if packed[name] is not None]:
+        yield (
+            f"warning: init.keep_updates: what updates had learned beside {len(lost)} weights was put into these and "
+            "rounded with them, so that part of it is lost; set it to true to go on with the updates themselves"
+        )
 
 
 def take_packed(

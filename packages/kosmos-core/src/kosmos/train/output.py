@@ -242,7 +242,9 @@ class RunFolder:
             raise ConfigError(
                 f"backbone.lora.adapter: the run in {self.path} goes on with its own updates; leave it out"
             )
-        began, named = (run.init and (run.init.path.resolve(), run.init.optimizer) for run in (before, config))
+        began, named = (
+            run.init and run.init.model_copy(update={"path": run.init.path.resolve()}) for run in (before, config)
+        )
         if named not in (None, began):
             raise ConfigError(
                 f"init: the run in {self.path} goes on with its own weights; leave it out, or start a new run"

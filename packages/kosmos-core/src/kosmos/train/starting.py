@@ -111,7 +111,7 @@ def begin_with_weights(trainer: Trainer, folder: RunFolder, sources: Sequence[So
 
 def _begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder, sources: Sequence[Source]) -> None:
     model, turns, parallel = trainer.model, trainer.config.tokenizer.turns, trainer.parallel
-    initial = parallel.main_only(lambda: open_initial(init.path, folder.tokenizer, model, trainer.composition))
+    initial = parallel.main_only(lambda: open_initial(init, folder.tokenizer, model, trainer.composition))
     for line in take_weights(model, initial, alone=parallel.world_size == 1, turns=turns):
         trainer.report(line)
     if init.optimizer:
