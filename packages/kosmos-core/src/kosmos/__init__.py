@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,27 @@ _RENAMED: dict[str, tuple[str, str]] = {}
 
 _OF_A_SYSTEM = ("kosmos.runtime.", "kosmos.train.")
 """Modules that need what Windows has not: signals, above all."""
+
+
+def _name_user() -> None:
+    """Where the system has no name for the user, as in containers that run under any number, have that number stand for
+    it in ``USER``, for what this process starts too.
+
+    PyTorch's compiler, which is imported with any model, names its folder of caches by the user, and fails without one.
+    """
+    if any(os.environ.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME")):  # as getpass.getuser looks
+        return
+    try:
+        from pwd import getpwuid
+    except ImportError:  # Windows
+        return
+    try:
+        getpwuid(os.getuid())
+    except KeyError:
+        os.environ["USER"] = str(os.getuid())
+
+
+_name_user()  # here every process of ours passes, and before it imports torch
 
 
 def __getattr__(name: str) -> Any:
