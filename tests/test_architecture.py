@@ -94,7 +94,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "yaml_values": set(),
     "run_file": FOUND | {"config", "config_length", "given", "mistakes", "chats", "patterns", "strict", "yaml_values"},
     "runtime": SURFACE | {"collector", "ending"},
-    "data": FOUND | {"files", "chats", "patterns"},
+    "data": FOUND | {"files", "chats", "patterns", "runtime"},
     "model": FOUND | {"data", "runtime"},
     "encoder_inputs": FOUND | {"options"},
     "compose": (RUN | {"encoder_inputs"}) - {"run_sources", "run_choices", "run_overlap"},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +15,7 @@ import kosmos
 import kosmos.cli  # what it imports looks at the system too
 from kosmos.__main__ import main
 from kosmos.errors import ConfigError
-from support.command import environment
+from support.command import environment, kosmos_here
 
 
 def test_a_mac_is_told_nothing_of_output_that_nobody_redirects() -> None:
@@ -24,6 +27,20 @@ def test_a_mac_is_told_nothing_of_output_that_nobody_redirects() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=True)
     assert (run.stdout, run.stderr) == ("True\n", "")
+
+
+OF_LINUX = ("sched_getaffinity", "memfd_create", "waitid", "posix_fadvise", "pidfd_open", "copy_file_range", "splice")
+"""Functions of ``os`` that a Mac has not, or not with each Python."""
+
+
+def test_compressed_rows_are_read_without_what_linux_alone_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in OF_LINUX:
+        monkeypatch.delattr(os, name, raising=False)
+    monkeypatch.setenv("KOSMOS_CACHE", str(tmp_path / "cache"))
+    rows = tmp_path / "rows.jsonl.gz"
+    rows.write_bytes(gzip.compress(b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'))
+    run = kosmos_here("data", "--data", rows, "--check", "--workers", "1")
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.fixture

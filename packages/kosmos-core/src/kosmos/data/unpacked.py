@@ -25,6 +25,7 @@ from typing import Any
 
 from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
 from kosmos.files import replacing
+from kosmos.runtime.cores import usable_cores
 from kosmos.visible import in_a_line
 
 ROWS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
@@ -89,7 +90,7 @@ def unpack_each(paths: Sequence[Path]) -> None:
             unpacked(path, ending, is_known=is_known)
 
     try:
-        with ThreadPoolExecutor(min(len(packed), len(os.sched_getaffinity(0)), _MOST_THREADS)) as threads:
+        with ThreadPoolExecutor(min(len(packed), usable_cores(), _MOST_THREADS)) as threads:
             try:
                 list(threads.map(one, packed))
             except BaseException:  # such as Ctrl-C: the threads would be waited for
