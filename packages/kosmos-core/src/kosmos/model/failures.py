@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kosmos.errors import KosmosError, PluginError, cause, is_out_of_memory
+from kosmos.runtime.compiler_disk import disk_failure
 from kosmos.runtime.parallel import tells_of_end
 
 _TORCH = Path(torch.__file__).parent
@@ -25,8 +26,8 @@ def named(dtype: torch.dtype) -> str:
 def raise_as_its_own(error: Exception, title: str, method: str = "forward", given: str = "") -> None:
     """Raise what a method of a part has raised as an error of that part; return where it is none.
 
-    Memory that does not suffice and errors of ours have their own lines. What fails between ranks, and on a device that
-    works behind the program, comes up wherever that is waited for.
+    Memory or a disk that does not suffice and errors of ours have their own lines. What fails between ranks, and on a
+    device that works behind the program, comes up wherever that is waited for.
 
     Args:
         title: the part, as the line begins.
@@ -37,6 +38,8 @@ def raise_as_its_own(error: Exception, title: str, method: str = "forward", give
         PluginError: with the cause, and the file and line of it where they are not torch's.
     """
     if isinstance(error, KosmosError | torch.AcceleratorError) or is_out_of_memory(error):
+        return
+    if disk_failure(error) is not None:
         return
     if dist.is_available() and dist.is_initialized() and tells_of_end(error):
         return

@@ -14,6 +14,7 @@ from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.given import A_RUN, MADE_BY, check_is, path_of
 from kosmos.lock import check_lock, keeping
 from kosmos.plugins import Registry, check_registry, load_plugins
+from kosmos.runtime.compiler_disk import room_for_compilers
 from kosmos.runtime.devices import apart_from_autocast
 from kosmos.runtime.parallel import Parallel, joined
 from kosmos.train.alike import check_same_run
@@ -60,7 +61,7 @@ def train_model(
     _check_given(registry, reporter)
     given = given_data(config, sources, held_out)
     config = noting(config, given)
-    with joined(config.train.device) as parallel:
+    with joined(config.train.device) as parallel, room_for_compilers():
         check_same_run(config, parallel, resumed=False)
         plugins = registry or agreed_plugins(config, parallel)
         return Session(config, None, plugins, reporter or Reporter(), parallel, given).go()
@@ -91,7 +92,7 @@ def resume_run(
         raise ConfigError(f"overrides: expected a mapping, such as {{'train': {{'steps': 1000}}}}, got {overrides!r}")
     config = folder.goes_on_with(overrides or {})
     given = given_data(config, sources, held_out, resumed=True)
-    with joined(config.train.device) as parallel:
+    with joined(config.train.device) as parallel, room_for_compilers():
         check_same_run(config, parallel, resumed=True)
         plugins = registry or agreed_plugins(config, parallel)
         kept: list[Registry] = []  # each rank's own

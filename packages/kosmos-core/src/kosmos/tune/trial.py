@@ -20,6 +20,7 @@ from kosmos.config import RunConfig
 from kosmos.data.lane import Lane
 from kosmos.errors import ConfigError, KosmosError, TrainingError, cause, is_out_of_memory
 from kosmos.run_file import make_run
+from kosmos.runtime.compiler_disk import room_for_compilers
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.cores import usable_cores
 from kosmos.runtime.launch import end_with_launcher, is_launched, launch
@@ -102,7 +103,7 @@ class _Trial:
         config = make_run(self.job.settings, {"output": str(self.folder / "run"), "profile": None})
         if self.job.processes is None:
             end_with_launcher()
-        with joined(config.train.device) as parallel, ExitStack() as stack:
+        with joined(config.train.device) as parallel, room_for_compilers(), ExitStack() as stack:
             check_same_run(config, parallel, resumed=False)
             registry = agreed_plugins(config, parallel)
             opened = open_run(config, None, registry, parallel)
