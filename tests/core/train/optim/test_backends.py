@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import replace
 
 import pytest
@@ -153,6 +154,28 @@ def test_a_mac_without_a_compiler_is_told_what_stands_in_its_place(monkeypatch, 
     monkeypatch.setenv("CXX", str(tmp_path / "g++"))
     said = r"failed: xcode-select: note: No developer tools were found, requesting install\.; set train"
     with pytest.raises(ConfigError, match=said):
+        lion_compiled.binary.__wrapped__()
+
+
+def test_a_disk_without_room_is_told_by_its_folder(monkeypatch, tmp_path):
+    """Also where what the compiler says could not be written there."""
+    (tmp_path / "g++").write_text(
+        "#!/bin/sh\necho 'lion.cpp:1:1: fatal error: error writing to x.s: No space left on device' >&2\nexit 1\n"
+    )
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setenv("CXX", str(tmp_path / "g++"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    advice = f"make room in {tmp_path}, or set TMPDIR to a folder of another disk, or set train.optimizer.compile=false"
+    with pytest.raises(ConfigError, match=r"error writing to x\.s: No space left on device; ") as told:
+        lion_compiled.binary.__wrapped__()
+    assert str(told.value).endswith(advice)
+
+
+def test_the_last_words_of_a_compiler_are_told_where_none_tells_more(monkeypatch, tmp_path):
+    (tmp_path / "g++").write_text("#!/bin/sh\necho 'one moment' >&2\necho 'the licence has run out' >&2\nexit 3\n")
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setenv("CXX", str(tmp_path / "g++"))
+    with pytest.raises(ConfigError, match=r"failed: the licence has run out; set train\.optimizer\.compile=false"):
         lion_compiled.binary.__wrapped__()
 
 

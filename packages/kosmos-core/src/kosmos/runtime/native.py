@@ -20,9 +20,9 @@ import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
-from kosmos.errors import ConfigError
+from kosmos.errors import FULL, ConfigError
 
 TELLING = "error|cannot find|undefined|no developer tools"
 """What compilers and linkers say of what is wrong, and what stands in their place on a Mac that has none."""
@@ -69,13 +69,13 @@ class CppCompilation:
         """The process that it is for."""
         with _explained(where), ExitStack() as unless_begun:
             folder = unless_begun.enter_context(_Folder(f"kosmos-{source.stem}-")).path
-            self._made, self._said = folder / f"{source.stem}.so", folder / "said"
-            with self._said.open("w") as said:
-                # In a session of its own: Ctrl-C is for the run, which then stops in good order.
-                self._process = subprocess.Popen(
-                    [*command, str(source), "-o", str(self._made)], env={**os.environ, "TMPDIR": str(folder)},
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True,
-                )  # fmt: skip
+            self._made = folder / f"{source.stem}.so"
+            self._said = unless_begun.enter_context(_open_notes(folder))
+            # In a session of its own: Ctrl-C is for the run, which then stops in good order.
+            self._process = subprocess.Popen(
+                [*command, str(source), "-o", str(self._made)], env={**os.environ, "TMPDIR": str(folder)},
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said, start_new_session=True,
+            )  # fmt: skip
             self._end = weakref.finalize(self, _end, self.owner, self._process, unless_begun.pop_all())
 
     @staticmethod
@@ -103,13 +103,20 @@ class CppCompilation:
             with _explained(self._where):
                 status = self._process.wait()
                 if status or not self._made.exists():
-                    said = self._said.read_text(errors="replace").split("\n")
-                    lines = [line.strip() for line in said if re.search(TELLING, line, re.IGNORECASE)]
-                    reason = "; ".join(lines[:3]) or f"exit status {status}"
-                    raise ConfigError(f"{self._where}: {self._command} failed: {reason}; {_instead(self._where)}")
+                    raise self._failed(status)
                 return ctypes.CDLL(str(self._made))
         finally:
             self._end()
+
+    def _failed(self, status: int) -> ConfigError:
+        """What the compiler says of what is wrong, else the last that it says."""
+        self._said.seek(0)
+        said = [line.strip() for line in self._said.read().decode(errors="replace").split("\n") if line.strip()]
+        lines = [line for line in said if re.search(TELLING, line, re.IGNORECASE)][:3] or said[-1:]
+        full = any(os.strerror(number) in line for number in FULL for line in said)
+        advice = f"{_more_room(self._made.parent.parent)}, or " if full else ""
+        reason = "; ".join(lines) or f"exit status {status}"
+        return ConfigError(f"{self._where}: {self._command} failed: {reason}; {advice}{_instead(self._where)}")
 
     def _check_owner(self) -> None:
         if os.getpid() != self.owner:  # its state cannot be known here
@@ -126,6 +133,14 @@ def _end(owner: int, process: subprocess.Popen[bytes], folder: ExitStack) -> Non
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     folder.close()
+
+
+def _open_notes(folder: Path) -> BinaryIO:
+    """A file of no name in memory, where the system has such: a full disk would not take what is said of it."""
+    try:
+        return os.fdopen(os.memfd_create("said"), "w+b")
+    except (AttributeError, OSError):
+        return (folder / "said").open("w+b")
 
 
 class _Folder:
@@ -159,11 +174,17 @@ def _explained(where: str) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "set TMPDIR to a folder of which programs may run" if _is_forbidden(error) else "see there"
+        if error.errno in FULL:
+            advice = _more_room(Path(tempfile.gettempdir()))
         raise ConfigError(f"{where}: {error}; {advice}, or {_instead(where)}") from error
 
 
 def _instead(where: str) -> str:
     return f"set {where}=false"
+
+
+def _more_room(folder: Path) -> str:
+    return f"make room in {folder}, or set TMPDIR to a folder of another disk"
 
 
 def _is_forbidden(error: OSError) -> bool:
