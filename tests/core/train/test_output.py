@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from kosmos import ConfigError, TrainingError, train_model
 from kosmos.compose import compose
 from kosmos.train import holding
 from kosmos.train.branch import branch
+from kosmos.train.holding import Lock
 from kosmos.train.json_lines import as_json, printed_json
 from kosmos.train.output import RunFolder
 from kosmos.train.run import resume_run
@@ -213,8 +215,20 @@ def test_a_run_whose_folder_cannot_be_written_to_says_so_before_it_goes_on(tmp_p
     train_model(small_run(run, train={"steps": 2}), registry=ticks_registry())
     (run / ".in-use").unlink()
     (run / ".in-use").mkdir()  # which refuses as a disk that is mounted to be read alone does
-    with pytest.raises(TrainingError, match=rf"{run}/.in-use: cannot write \(Is a directory\)"):
+    with pytest.raises(ConfigError, match=rf"{run}/.in-use: cannot write \(Is a directory\)"):
         resume_run(run, {"train": {"steps": 3}}, registry=ticks_registry())
+
+
+@pytest.mark.skipif(not Path("/sys").is_dir(), reason="needs a folder of Linux")
+def test_who_may_not_write_to_a_run_is_told_how_to_go_on_from_it() -> None:
+    lock = Lock(Path("/sys"))  # where nobody makes a file, whoever they are
+    with pytest.raises(ConfigError) as told:
+        lock.take(print)
+    assert re.fullmatch(
+        r"/sys/\.in-use: cannot write \((Permission denied|Read-only file system)\); to go on from a run that may only "
+        r"be read, branch it off \(kosmos checkpoint branch /sys NEW --step STEP\), or copy its folder",
+        str(told.value),
+    )
 
 
 def test_a_folder_on_a_full_disk_is_held_all_the_same(tmp_path: Path) -> None:
@@ -240,9 +254,9 @@ def test_a_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_stays(t
         (folder / ".in-use").unlink(missing_ok=True)
         (folder / ".in-use").symlink_to(victim)
     said = r"/.in-use: cannot write \(is a link; remove it, or put a file in its place\)"
-    with pytest.raises(TrainingError, match=str(run) + said):
+    with pytest.raises(ConfigError, match=str(run) + said):
         resume_run(run, {"train": {"steps": 2}}, registry=ticks_registry())
-    with pytest.raises(TrainingError, match=str(tmp_path / "new") + said):
+    with pytest.raises(ConfigError, match=str(tmp_path / "new") + said):
         train_model(small_run(tmp_path / "new"), registry=ticks_registry())
     assert victim.exists() == (kind == "a link")
     assert kind != "a link" or victim.read_text() == "precious"

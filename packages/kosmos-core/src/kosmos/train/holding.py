@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -11,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from kosmos.errors import ConfigError, TrainingError
+from kosmos.errors import FULL, ConfigError, KosmosError, NoRoom
 from kosmos.files import open_own
 
 IN_USE = ".in-use"
@@ -35,14 +36,14 @@ class Lock:
             report: shows a line where the file system has no locks.
 
         Raises:
-            ConfigError: another process has it.
-            TrainingError: the folder is not writable.
+            ConfigError: another process has it, or the folder is not writable.
+            NoRoom: the disk is full, or fails.
         """
         while self._held is None:
             try:
                 file = open_own(self.file)
             except OSError as error:
-                raise TrainingError(f"{self.file}: cannot write ({error.strerror})") from error
+                raise self._refused(error) from error
             try:
                 if not _locked(file, patience_s=DYING_S):
                     file.seek(0)
@@ -55,6 +56,17 @@ class Lock:
                 self._held = file
             else:  # who had it has taken it away, with a run that could not begin
                 file.close()
+
+    def _refused(self, error: OSError) -> KosmosError:
+        if error.errno in (*FULL, errno.EIO):
+            return NoRoom(f"{self.file}: cannot write ({error.strerror}); make room, then try again")
+        advice = ""
+        if error.errno in (errno.EACCES, errno.EROFS):
+            advice = (
+                f"; to go on from a run that may only be read, branch it off (kosmos checkpoint branch {self.folder} "
+                "NEW --step STEP), or copy its folder"
+            )
+        return ConfigError(f"{self.file}: cannot write ({error.strerror}){advice}")
 
     def _is_there(self, file: TextIO) -> bool:
         """Whether it is still the one that the next process would lock."""

@@ -62,8 +62,8 @@ class RunFolder:
 
         Raises:
             ConfigError: the folder holds a run already or data of the run, or cannot be made, or another process
-                begins a run there, or its checkpoints could not be read.
-            TrainingError: the folder is not writable.
+                begins a run there, or its checkpoints could not be read, or it is not writable.
+            NoRoom: the disk is full, or fails.
         """
         path = config.output or _free_name(config)
         try:
@@ -145,8 +145,8 @@ class RunFolder:
         """Keep other processes from training here until ``release``, or until this one ends in whatever way.
 
         Raises:
-            ConfigError: one trains here already.
-            TrainingError: the folder is not writable.
+            ConfigError: one trains here already, or the folder is not writable.
+            NoRoom: the disk is full, or fails.
         """
         self._lock.take(self.report)
         self._lock.sign()
