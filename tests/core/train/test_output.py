@@ -293,7 +293,7 @@ def test_a_ledger_that_is_a_link_is_not_written_to(tmp_path: Path) -> None:
 
 def test_a_pipe_in_the_place_of_the_lock_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".in-use")
-    with pytest.raises(TrainingError, match=r".in-use: cannot write \(is no plain file\)"):
+    with pytest.raises(ConfigError, match=r".in-use: cannot write \(is no plain file\)"):
         RunFolder(tmp_path).hold()
 
 

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from time import time
 from typing import Any
 
-from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
+from kosmos.data.caches import LEFT_BEHIND_S, cache_folder, why_nowhere
 from kosmos.files import replacing
 from kosmos.runtime.cores import usable_cores
 from kosmos.visible import in_a_line
@@ -114,8 +114,10 @@ def unpacked(path: Path, ending: threading.Event | None = None, *, is_known: boo
         return path
     folder = cache_folder("unpacked")
     if folder is None:
-        raise OSError(errno.EPERM, "it is compressed, and $KOSMOS_CACHE is empty, so that there is no folder to unpack "
-                      "it into; name one there, or decompress it")  # fmt: skip
+        why = why_nowhere("unpacked")
+        raise OSError(
+            errno.EPERM, f"it is compressed, and there is no folder to unpack it into: {why}, or decompress it"
+        )
     state = path.stat()
     of_path = _digest(os.path.abspath(path))
     name = f"{of_path}-{_digest(f'{state.st_size} {state.st_ino} {state.st_mtime_ns} {state.st_ctime_ns}')}"
