@@ -254,8 +254,8 @@ def test_quick_commands_import_nothing_heavy(args: str) -> None:
 
 
 NOWHERE = (
-    "error[plugin]: No module named 'nowhere'; install what brings it: "
-    "pip install kosmos-core, or the plugin that needs it"
+    "error[plugin]: No module named 'nowhere'; install what brings it, with all that kosmos-core requires (from where "
+    "it came: pip install 'kosmos-core>=26.11') or the plugin that needs it"
 )
 
 

@@ -154,7 +154,7 @@ def test_what_cannot_multiply_in_8_bits_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     check_fp8("rowwise", decoder(), GPU)
     monkeypatch.setitem(sys.modules, "torchao.float8", None)
-    with pytest.raises(ConfigError, match=r"not installed; pip install 'kosmos-core\[fp8\]'"):
+    with pytest.raises(ConfigError, match=r"not installed; pip install 'kosmos-core\[fp8\]>=26\.11'"):
         check_fp8("rowwise", decoder(), CPU)
 
 

@@ -271,6 +271,6 @@ def test_asking_for_what_a_broken_plugin_should_have_brought_names_it_and_the_ca
         load_plugins(only=["depth"]).get("modality", "depth")
     assert str(caught.value).startswith(
         "modality 'depth': no installed plugin brings it (modalities: none); install the package that does "
-        "(by convention: pip install kosmos-depth); it may be missing because of the broken plugin "
+        "(by convention it is named kosmos-depth); it may be missing because of the broken plugin "
         "depth (acme-depth 1.2): cannot be imported: ModuleNotFoundError: No module named 'acme_lost'"
     )

@@ -219,10 +219,10 @@ class TrainConfig(LengthConfig):
     """Type of matrix products. ``auto`` takes bf16 if the hardware multiplies it faster than fp32, and always with
     ``weights: bf16``, which allows nothing else."""
     fp8: Literal["tensorwise", "rowwise", "rowwise_with_gw_hp"] | None = None
-    """Multiply in 8 bits within the backbone's blocks, by torchao (``pip install 'kosmos-core[fp8]'``) on GPUs from Ada
-    and Hopper on. ``tensorwise`` scales a matrix by one number, fastest by torchao's figures; ``rowwise`` each of its
-    rows, so that no token changes how another is rounded, but for gradients of weights; ``rowwise_with_gw_hp`` leaves
-    those in bf16."""
+    """Multiply in 8 bits within the backbone's blocks, by torchao (``pip install 'kosmos-core[fp8]>=26.11'``) on GPUs
+    from Ada and Hopper on. ``tensorwise`` scales a matrix by one number, fastest by torchao's figures; ``rowwise`` each
+    of its rows, so that no token changes how another is rounded, but for gradients of weights; ``rowwise_with_gw_hp``
+    leaves those in bf16."""
     weights: Literal["fp32", "bf16"] = "fp32"
     """Type of the parameters. With ``bf16`` set ``master`` of the optimizer, or small updates are rounded away."""
     release_gradients: bool = False

@@ -192,7 +192,10 @@ def missing_package(error: ModuleNotFoundError) -> PluginError | None:
     name = (error.name or "").partition(".")[0]
     if not name or name == "kosmos":
         return None
-    return PluginError(f"{error}; install what brings it: pip install kosmos-core, or the plugin that needs it")
+    return PluginError(
+        f"{error}; install what brings it, with all that kosmos-core requires (from where it came: "
+        "pip install 'kosmos-core>=26.11') or the plugin that needs it"
+    )
 
 
 def wrong_system() -> ConfigError | None:

@@ -134,7 +134,7 @@ def _torchao() -> Any:
         import torchao.float8  # takes 1.6 s
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{WHERE}: is computed by torchao, which is not installed; pip install 'kosmos-core[fp8]', or set "
+            f"{WHERE}: is computed by torchao, which is not installed; pip install 'kosmos-core[fp8]>=26.11', or set "
             f"{WHERE}=null"
         ) from error
     except Exception as error:  # one made for another torch
