@@ -66,6 +66,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plugins": FOUND | {"catalogue", "elsewhere"},
     "kept_defaults": FOUND | {"options"},
     "lock": FOUND | {"files", "kept_defaults"},
+    "requirements": set(),
     "builtin": {"components", "hookspecs"},
     "own_objects": set(),
     "strict": {"errors", "own_objects"},
@@ -112,7 +113,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": RUN | {"collector", "checkpoint", "generate", "evaluate", "train"},
     "templates": FOUND,
     "commands": RUN
-    | {"mistakes", "reference", "interrupts", "lock", "checkpoint", "generate", "evaluate", "train", "tune", "launch"}
+    | {
+        "requirements",
+        "mistakes",
+        "reference",
+        "interrupts",
+        "lock",
+        "checkpoint",
+        "generate",
+        "evaluate",
+        "train",
+        "tune",
+        "launch",
+    }
     | {"templates", "testing"},
     "usage": {"errors", "names"},
     "cli": FOUND | {"interrupts", "usage"},
