@@ -253,6 +253,15 @@ def test_quick_commands_import_nothing_heavy(args: str) -> None:
     assert done.stderr == "[] 0\n"
 
 
+@pytest.mark.parametrize(("utf8", "said"), [("0", 1), ("1", 0)])
+def test_an_ascii_locale_is_told_once_with_what_to_do(utf8: str, said: int) -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": utf8}
+    command = [sys.executable, "-m", "kosmos", "plugins", "core"]
+    done = subprocess.run(command, env={**os.environ, **ascii_only}, capture_output=True, text=True, check=True)
+    line = "warning: the locale is ASCII, in which names and texts of other characters fail; set PYTHONUTF8=1\n"
+    assert done.stderr == said * line
+
+
 NOWHERE = (
     "error[plugin]: No module named 'nowhere'; install what brings it, with all that kosmos-core requires (from where "
     "it came: pip install 'kosmos-core>=26.11') or the plugin that needs it"

@@ -7,6 +7,7 @@ somebody runs it, so ``kosmos --help`` needs neither torch nor pydantic.
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -78,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args[:1] == ["--version"]:
             print(f"kosmos {kosmos.__version__}")
             return 0
+        _warn_of_ascii()
         with only_plugins(_take_plugins(args)):
             return _status(_run(args))
     except SystemExit as leave:
@@ -189,6 +191,13 @@ def _drop_useless_width() -> None:
     width = os.environ.get("COLUMNS", "")
     if not (width.isdecimal() and int(width)):
         os.environ.pop("COLUMNS", None)
+
+
+def _warn_of_ascii() -> None:
+    """Python then finds no file of another name, and says of names and texts that they are no UTF-8."""
+    if codecs.lookup(sys.getfilesystemencoding()).name == "ascii" and os.environ.get("RANK", "0") == "0":
+        line = "warning: the locale is ASCII, in which names and texts of other characters fail; set PYTHONUTF8=1"
+        print(line, file=sys.stderr)
 
 
 def _take_debug(args: list[str]) -> bool:
