@@ -197,6 +197,27 @@ def test_a_command_whose_module_is_absent_names_its_plugin(run: Run) -> None:
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"), [("kosmos gr", ["greet"]), ("kosmos greet --t", ["--times"]), ("kosmos tree ", ["one", "two"])]
+)
+def test_a_shell_completes_commands_and_options(
+    run: Run, monkeypatch: pytest.MonkeyPatch, typed: str, said: list[str]
+) -> None:
+    monkeypatch.setenv("_KOSMOS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split(" ")) - 1))
+    status, out, _ = run()
+    assert (status, out.split()) == ("0", said)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_is_printed(run: Run, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+    monkeypatch.setenv("_KOSMOS_COMPLETE", f"source_{shell}")
+    status, out, _ = run()
+    assert status == "0"
+    assert f"_KOSMOS_COMPLETE=complete_{shell}" in out
+
+
 def test_the_version_is_that_of_core(run: Run) -> None:
     assert run("--version") == ["0", f"kosmos {kosmos.__version__}\n", ""]
 
