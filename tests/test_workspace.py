@@ -37,6 +37,12 @@ def test_every_package_has_the_version_of_core_and_one_licence(name: str) -> Non
     assert (ROOT / "packages" / name / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
+@pytest.mark.parametrize("name", PROJECTS)
+def test_the_readme_of_a_package_has_no_link_into_the_repository_which_a_wheel_has_not(name: str) -> None:
+    text = (ROOT / "packages" / name / PROJECTS[name]["readme"]).read_text()
+    assert re.findall(r"\]\((?!https?://)[^)]*\)", text) == []
+
+
 @pytest.mark.parametrize("name", [name for name in PROJECTS if name != "kosmos-core"])
 def test_a_plugin_cannot_be_satisfied_by_the_unrelated_kosmos_core_of_the_registry(name: str) -> None:
     assert "kosmos-core>=26.11" in PROJECTS[name]["dependencies"]
