@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: list[str]) -> Any:
     if "_KOSMOS_COMPLETE" in os.environ:  # a shell that asks for its script, or for what may come next
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # typer names it in no list
 
         completion_init()
     # Core's commands win over those of plugins, so that none has to be imported here to find one; what the
