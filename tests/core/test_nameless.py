@@ -28,6 +28,6 @@ def test_a_number_without_a_name_stands_for_one(said: dict[str, str]) -> None:
 
 def test_a_user_with_a_name_keeps_it() -> None:
     named = {name: text for name, text in environment().items() if name not in ASKED}
-    program = "import os, kosmos; print('USER' in os.environ)"
+    program = "import os; os.getuid = lambda: 0; import kosmos; print('USER' in os.environ)"
     run = subprocess.run([sys.executable, "-c", program], env=named, capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
