@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,11 @@ class Small(Decoder):
     """Core's decoder, small. ``crosses`` takes the row for one document, ``peeks`` adds the next token, ``elsewhere``
     adds what is always on the CPU; of documents that are continued together, ``mixes`` gives each what is another's,
     and ``keeps`` the first ones in place of those that go on. ``stores`` keeps the row's documents on itself.
-    ``looks`` has a norm of another class where it finds no values in it."""
+    ``looks`` has a norm of another class where it finds no values in it. ``crosses``, ``peeks`` and ``forgets`` do so
+    from so many tokens on; beyond ``ends_at`` there are no positions."""
 
-    crosses, peeks, forgets, elsewhere, mixes, keeps, stores, looks = (False,) * 8
+    crosses, peeks, forgets, ends_at = (math.inf,) * 4
+    elsewhere, mixes, keeps, stores, looks = (False,) * 5
 
     draw_weights = Decoder.draw_weights
 
@@ -60,13 +63,15 @@ class Small(Decoder):
             self.norm = torch.nn.RMSNorm(32)
 
     def forward(self, x: Tensor, position_ids: Tensor, segments: Segments, cache: Any = None) -> Tensor:
-        if self.crosses:
+        if segments.total >= self.crosses:
             segments = Segments((segments.total,))
-        if self.peeks:
+        if segments.total >= self.peeks:
             x = x + x.roll(-1, dims=0)
+        if segments.longest > self.ends_at:
+            raise IndexError("index out of range in self")
         if self.elsewhere:
             x = x + torch.zeros(len(x), 1)
-        if self.forgets:
+        if len(position_ids) and position_ids[0] >= self.forgets:
             cache = None
         if self.stores:
             self.last = position_ids
