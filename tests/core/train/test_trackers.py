@@ -11,8 +11,10 @@ import pytest
 
 from kosmos import ObserverSpec, TrackerSpec, hookimpl
 from kosmos.errors import ConfigError, PluginError
+from kosmos.train.goodput_report import read_rows, summary
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
+from kosmos.train.tracker_time import TrackerTime
 from kosmos.train.trackers import Trackers, flat
 from support.runs import Listener, rows_of, small_run, ticks_registry
 
@@ -347,3 +349,42 @@ def test_weights_and_biases_takes_its_own_variables_where_the_run_file_says_noth
 def test_numbers_of_a_row_are_laid_flat_and_the_rest_is_left_out():
     row = {"step": 3, "loss": 1.5, "by": {"image": 2, "deep": {"x": 1}}, "none": None, "name": "a", "yes": True}
     assert flat(row) == {"loss": 1.5, "by/image": 2, "by/deep/x": 1}
+
+
+def test_a_slow_tracker_is_named_once_with_its_share_of_the_time():
+    said: list[str] = []
+    clock = SimpleNamespace(s=0.0)
+    time_of = TrackerTime(said.append, now=lambda: clock.s)
+    for _ in range(12):
+        clock.s += 0.3  # the step
+        for who, takes in (("tracker http", 0.7), ("observer beat", 0.01)):
+            with time_of.taking(who):
+                clock.s += takes
+    (line,) = said
+    assert line.startswith("warning: tracker http takes 0.7 s a row (69 % of the time): the next step waits for it")
+
+
+def test_the_first_row_of_a_tracker_does_not_make_it_slow():
+    said: list[str] = []
+    clock = SimpleNamespace(s=0.0)
+    time_of = TrackerTime(said.append, now=lambda: clock.s)
+    for takes in (30.0, *[0.01] * 50):
+        with time_of.taking("tracker http"):
+            clock.s += takes
+        clock.s += 0.3
+    assert said == []
+
+
+def test_what_trackers_take_is_a_class_of_goodput(tmp_path, registry):
+    config = small_run(tmp_path / "run", trackers=[{"name": "failing", "at": "never"}], train={"steps": 2})
+    train_model(config, registry=registry)
+    assert summary(read_rows(tmp_path / "run" / "goodput.jsonl")).seconds["trackers"] > 0
+
+
+def test_the_watch_is_told_which_tracker_or_observer_a_row_is_given_to(tmp_path, registry):
+    phases: list[str] = []
+    config = small_run(trackers=[{"name": "failing", "at": "never"}], observers=["watcher"])
+    trackers = Trackers(config, registry, tmp_path, print, at=phases.append)
+    trackers.log({"step": 1, "loss": 1.0})
+    trackers.close()
+    assert phases == ["tracker failing", "observer watcher", "showing rows", "tracker failing"]

@@ -34,7 +34,7 @@ COLUMNS = {
     "grad_norm": "the norm of all gradients before clipping",
     "grad_norm_by_part": "where there are several: the norm of the backbone's gradients and of each stream's; not with "
     "release_gradients",
-    "step_s": "seconds of the step",
+    "step_s": "seconds of the step, without what lies between steps: saving, scoring, trackers",
     "data_wait_s": "of the seconds of the step those spent waiting for rows, by the rank that waited longest. Where "
     "they are many, take more data.workers; kosmos tune tries it",
     "data_wait_share": "the share of the step that was spent waiting for rows: `data_wait_s` over `step_s`",
@@ -67,6 +67,7 @@ GOODPUT = {
     "blocking_save": "saving, as far as steps wait for it",
     "data_wait": "waiting for rows",
     "evaluation": "scoring held-out documents",
+    "trackers": "in trackers and observers, which the next step waits for",
     "fault_detection": "finding out what is wrong after a failure",
     "restart": "between two launches",
     "lost_work": "steps that a later launch took again",

@@ -22,10 +22,11 @@ START_UP = "start_up"
 RESTART = "restart"
 LOST_WORK = "lost_work"
 SKIPPED = "skipped_steps"
+TRACKERS = "trackers"
 UNKNOWN = "unknown"
 CLASSES = (
     PRODUCTIVE, START_UP, "compile", "checkpoint_load", "blocking_save", "data_wait", "evaluation",
-    "fault_detection", RESTART, LOST_WORK, SKIPPED, UNKNOWN,
+    TRACKERS, "fault_detection", RESTART, LOST_WORK, SKIPPED, UNKNOWN,
 )  # fmt: skip
 """``start_up`` is from the start of the command to the first step, ``restart`` the time between two launches;
 ``unknown`` what nobody claimed."""

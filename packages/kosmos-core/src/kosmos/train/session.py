@@ -149,7 +149,7 @@ class Session:
         tracked = self.config
         if not self.parallel.is_main:
             tracked = tracked.model_copy(update={"trackers": [], "observers": []})
-        self.trackers = Trackers(tracked, self.registry, self.folder.path, self.reporter.say)
+        self.trackers = Trackers(tracked, self.registry, self.folder.path, self.reporter.say, self.clock, self.watch.at)
         stack.callback(self.trackers.close)
         if self.resumed:
             self.trackers.resume(self.trainer.step or -1)

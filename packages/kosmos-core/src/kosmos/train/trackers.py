@@ -7,6 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,8 @@ from kosmos.errors import ConfigError, cause, own_line
 from kosmos.files import replace_text
 from kosmos.names import listed
 from kosmos.plugins import Registry
+from kosmos.train.goodput import TRACKERS, Goodput
+from kosmos.train.tracker_time import TrackerTime
 
 
 class Tracker(Protocol):
@@ -181,8 +184,24 @@ def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 class Trackers:
     """The run's trackers and observers behind one guard."""
 
-    def __init__(self, config: RunConfig, registry: Registry, output: Path, report: Callable[[str], None]) -> None:
-        self.report = report
+    def __init__(
+        self,
+        config: RunConfig,
+        registry: Registry,
+        output: Path,
+        report: Callable[[str], None],
+        clock: Goodput | None = None,
+        at: Callable[[str], None] = lambda phase: None,
+    ) -> None:
+        """
+        Args:
+            output: the run's folder.
+            report: shows a line to the user.
+            clock: charged with what they take.
+            at: told who begins: see ``kosmos.train.watch.Watch.at``.
+        """
+        self.report, self.at, self.time = report, at, TrackerTime(report)
+        self.spending = nullcontext if clock is None else partial(clock.spending, TRACKERS)
         self.trackers: dict[str, Tracker] = {}
         self.observers: dict[str, Callable[[Mapping[str, Any]], None]] = {}
         run = config.model_dump(mode="json")
@@ -199,18 +218,28 @@ class Trackers:
     def resume(self, step: int) -> None:
         """Steps above ``step`` come again; -1 where even the scores before the first step do."""
         for label, tracker in list(self.trackers.items()):
+            self.at(f"tracker {label}")
             self._guard("tracker", label, partial(_resume, tracker, step))
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Give a row to all; observers see the steps alone."""
-        for label, tracker in list(self.trackers.items()):
-            self._guard("tracker", label, partial(_log, tracker, row))
-        for label, observe in list(self.observers.items()) if "loss" in row else ():
-            self._guard("observer", label, partial(_show, observe, row))
+        with self.spending():
+            for label, tracker in list(self.trackers.items()):
+                self._give("tracker", label, partial(_log, tracker, row))
+            for label, observe in list(self.observers.items()) if "loss" in row else ():
+                self._give("observer", label, partial(_show, observe, row))
+        self.at("showing rows")
 
     def close(self) -> None:
-        for label, tracker in list(self.trackers.items()):
-            self._guard("tracker", label, partial(_close, tracker))
+        with self.spending():
+            for label, tracker in list(self.trackers.items()):
+                self.at(f"tracker {label}")
+                self._guard("tracker", label, partial(_close, tracker))
+
+    def _give(self, kind: str, label: str, act: Callable[[], None]) -> None:
+        self.at(f"{kind} {label}")
+        with self.time.taking(f"{kind} {label}"):
+            self._guard(kind, label, act)
 
     def _guard(
         self, kind: str, label: str, act: Callable[[], None], *, passes: type[Exception] | tuple[()] = ()

@@ -108,7 +108,9 @@ def packed_equals_alone(backbone: ComponentUnderTest) -> None:
         tokens = some_tokens(sum(lengths))
         with long_documents(module, max(lengths)):
             packed = torch.split(hidden_states(module, tokens, lengths), list(lengths))
-            alone = [hidden_states(module, document, [len(document)]) for document in tokens.split(list(lengths))]
+            alone = [
+                hidden_states(module, document, [len(document)]) for document in torch.split(tokens, list(lengths))
+            ]
         for number, (mine, expected) in enumerate(zip(packed, alone, strict=True)):
             if not (error := apart(mine, expected)) <= TOLERANCE:
                 who = f"document {number + 1} of a row of {lengths} tokens"
