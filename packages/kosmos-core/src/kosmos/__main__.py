@@ -9,6 +9,7 @@ from kosmos.collector import pause
 from kosmos.ending import end_if_broken
 from kosmos.errors import missing_package, say_interrupted, wrong_system
 from kosmos.interrupts import keep_in_mind
+from kosmos.own_output import is_command
 
 PAUSED = ("train", "eval", "generate")
 """Commands that say when they have started."""
@@ -20,6 +21,7 @@ ANYWHERE: tuple[list[str], ...] = ([], ["--help"], ["-h"], ["--version"])
 
 def main() -> int:
     """As ``kosmos.cli.main``. Its imports too can be interrupted, or lack a package."""
+    is_command()
     status = _main()
     end_if_broken(status)
     return status

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -245,11 +243,6 @@ def check_writable(argument: str, file: str) -> None:
         os.unlink(file)
     except OSError as error:
         raise unwritable(f"{argument} {file}", error, "name another file") from error
-
-
-def aside() -> AbstractContextManager[object]:
-    """Around code of plugins: what it prints goes to standard error, as standard output belongs to the command."""
-    return redirect_stdout(sys.stderr)
 
 
 def refuse_ranks(command: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import Step, as_step, aside, refuse_empty, refuse_ranks, split_extra
+from kosmos.commands.arguments import Step, as_step, refuse_empty, refuse_ranks, split_extra
 from kosmos.commands.elsewhere import GENERATE
 from kosmos.commands.named_media import named_medium
 from kosmos.commands.writing import (
@@ -34,6 +34,7 @@ from kosmos.errors import ConfigError, KosmosError, SampleError
 from kosmos.given import MAX_SEED
 from kosmos.interrupts import answered
 from kosmos.names import did_you_mean, listed
+from kosmos.own_output import aside
 from kosmos.run_file import parse_overrides
 from kosmos.visible import say
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.answers import AnswerLines, answer_row, as_line
-from kosmos.commands.arguments import aside
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.named_data import path_of, settings_of
 from kosmos.commands.unfinished import made_by
@@ -26,6 +25,7 @@ from kosmos.data.sources.textfiles import TextTable
 from kosmos.data.turns import is_chat
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
+from kosmos.own_output import aside
 from kosmos.visible import say
 
 if TYPE_CHECKING:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import Data, Modalities, aside, one_file, refuse_said_twice, short_options, split_extra
+from kosmos.commands.arguments import Data, Modalities, one_file, refuse_said_twice, short_options, split_extra
 from kosmos.commands.bars import progress
 from kosmos.commands.causes import incident_lines
 from kosmos.commands.taken import refuse_beside, show_taken
 from kosmos.errors import ConfigError, DataError
 from kosmos.names import listed
+from kosmos.own_output import aside
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
 from kosmos.visible import in_a_line, say, visible
 

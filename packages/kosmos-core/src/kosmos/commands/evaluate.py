@@ -15,7 +15,6 @@ from kosmos.commands.answers import AnswerLines, Resume
 from kosmos.commands.arguments import (
     Step,
     as_step,
-    aside,
     check_given_once,
     refuse_empty,
     split_extra,
@@ -51,6 +50,7 @@ from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import made_by
 from kosmos.commands.writing import Stop, check_stop, hint_at_escapes
 from kosmos.errors import ConfigError, DataError
+from kosmos.own_output import aside
 from kosmos.run_file import parse_overrides
 from kosmos.runtime.launch import is_launched, said_once
 from kosmos.visible import in_a_line, say

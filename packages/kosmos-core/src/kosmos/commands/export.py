@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kosmos.commands.arguments import Step, as_step, aside, check_free, check_free_folder, refuse_empty, refuse_ranks
+from kosmos.commands.arguments import Step, as_step, check_free, check_free_folder, refuse_empty, refuse_ranks
 from kosmos.errors import ConfigError, unwritable
 from kosmos.names import did_you_mean, listed
+from kosmos.own_output import aside
 from kosmos.visible import say
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from kosmos.commands.answers import Resume, answer_row, as_line
 from kosmos.commands.arguments import (
     Step,
     as_step,
-    aside,
     check_given_once,
     refuse_empty,
     refuse_ranks,
@@ -44,6 +43,7 @@ from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError
 from kosmos.names import did_you_mean, listed
+from kosmos.own_output import aside
 from kosmos.run_file import parse_overrides
 from kosmos.runtime.launch import is_launched, said_once
 from kosmos.visible import say

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.arguments import aside, refuse_empty, refuse_taken, split_extra
+from kosmos.commands.arguments import refuse_empty, refuse_taken, split_extra
 from kosmos.errors import ConfigError, KosmosError, PluginError, unwritable
+from kosmos.own_output import aside
 from kosmos.visible import say
 
 if TYPE_CHECKING:

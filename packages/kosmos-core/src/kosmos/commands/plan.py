@@ -13,7 +13,6 @@ from kosmos.commands.arguments import (
     Data,
     Epochs,
     Modalities,
-    aside,
     one_file,
     refuse_empty,
     refuse_ranks,
@@ -22,6 +21,7 @@ from kosmos.commands.arguments import (
     split_extra,
 )
 from kosmos.errors import ConfigError
+from kosmos.own_output import aside
 from kosmos.run_file import COMMAND_LINE, lay_over, parse_overrides, read_run_file
 from kosmos.visible import say, visible
 

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.answer_columns import ANSWERS, RIGHT, SUCH_AS, Line, by_role, named_file, right_beside
-from kosmos.commands.arguments import aside, refuse_empty, refuse_ranks
+from kosmos.commands.arguments import refuse_empty, refuse_ranks
 from kosmos.commands.by_value import class_lines, figures_by_value, told, value_lines
 from kosmos.commands.metrics import SUCH_AS as SUCH_METRICS
 from kosmos.commands.metrics import metrics_of
 from kosmos.commands.scored_answers import failure, figures_and_failed, generated_lines
 from kosmos.commands.unfinished import progress_of
 from kosmos.errors import ConfigError, DataError, SampleError
+from kosmos.own_output import aside
 from kosmos.visible import say
 
 if TYPE_CHECKING:

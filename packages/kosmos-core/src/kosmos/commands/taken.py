@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kosmos.commands.arguments import aside
 from kosmos.commands.bars import progress
 from kosmos.errors import ConfigError
 from kosmos.names import listed
+from kosmos.own_output import aside
 from kosmos.visible import in_a_line, say
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from kosmos.commands.arguments import (
 from kosmos.commands.several import as_given
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
+from kosmos.own_output import aside
 from kosmos.run_file import COMMAND_LINE, lay_over, merge, parse_overrides, read_run_file
 from kosmos.runtime.dealing import check_dealing
 from kosmos.runtime.launch import check_nproc, is_launched, launch, said_once
@@ -115,7 +116,8 @@ def _new(config: RunConfig) -> Planned:
         from kosmos.train.progress import ConsoleReporter, Steady
         from kosmos.train.run import train_model
 
-        train_model(config, reporter=Steady(ConsoleReporter()))
+        with aside() as table:
+            train_model(config, reporter=Steady(ConsoleReporter(table)))
 
     return config, train
 
@@ -128,7 +130,8 @@ def _old(output: Path, overrides: Mapping[str, Any], *, accept_plugins: bool) ->
         from kosmos.train.progress import ConsoleReporter, Steady
         from kosmos.train.run import resume_run
 
-        resume_run(output, overrides, reporter=Steady(ConsoleReporter()), accept_plugins=accept_plugins)
+        with aside() as table:
+            resume_run(output, overrides, reporter=Steady(ConsoleReporter(table)), accept_plugins=accept_plugins)
 
     return config, go_on
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from kosmos.commands.arguments import aside
 from kosmos.commands.named_media import files_of
 from kosmos.data.document import Document
 from kosmos.errors import ConfigError, SampleError
 from kosmos.given import MAX_SEED
+from kosmos.own_output import aside
 from kosmos.visible import say, visible
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -177,7 +177,11 @@ class ConsoleReporter(Reporter):
     EVERY_S = 10.0
     """Seconds between lines where there is no terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: TextIO | None = None) -> None:
+        """
+        Args:
+            table: where the closing table goes; None is standard output.
+        """
         from rich.console import Console
 
         class Plain(Console):
@@ -190,6 +194,7 @@ class ConsoleReporter(Reporter):
         self.console = Plain(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False)
         # FORCE_COLOR, as CI sets it, has rich call a file a terminal, and a dumb one cannot go back in its line.
         self.has_bar = sys.stderr.isatty() and not self.console.is_dumb_terminal
+        self.table = table
         self.bar: Any = None
         self.task: Any = None
         self.said_at = 0.0
@@ -259,7 +264,7 @@ class ConsoleReporter(Reporter):
             self.say(f"{were} left out; each with its cause: {output / 'quarantine.jsonl'}")
         sys.stderr.flush()
         if after is not None:
-            say("\n".join(closing_table(before, after)), flush=True)
+            say("\n".join(closing_table(before, after)), file=self.table, flush=True)
 
     def close(self) -> None:
         if self.bar is not None:
