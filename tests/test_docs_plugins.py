@@ -61,13 +61,13 @@ def test_the_package_of_a_page_runs_as_the_page_says(
         if kind in WHOLE and number == 0:
             done = kosmos(*arguments, path=[installed_pages()[1]], cwd=tmp_path)
             assert done.returncode == 0, f"{line}: {done.stderr}"
-            said += done.stdout
+            said += done.stdout + done.stderr
         else:  # the names have this process look anew at what is installed
             names = ",".join(plugin.name for plugin in registry.plugins if plugin.name != "core")
             status = main([*arguments, "--plugins", names])
             told = capsys.readouterr()
             assert status == 0, f"{line}: {told.err}"
-            said += told.out
+            said += told.out + told.err
     CHECKS[kind](tmp_path, said)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -19,15 +21,17 @@ def item(*values: float, dtype: type = np.float32) -> Item:
 
 
 def test_an_item_is_exchanged_for_its_own_cells_in_another_order_where_these_differ() -> None:
-    found = exchanged(item(1, 2, 5), [])
+    found = exchanged(item(1, 2, 5), [item(1, 2, 5)])
     assert (found.values.ravel().tolist(), found.made_up) == ([5, 5, 1], False)
+    assert told([found]) == "a row of 1 items (3x1x1 cells, the cells of one rearranged by the kit: its media give " + (
+        "no other item)"
+    )
 
 
-@pytest.mark.parametrize("other", [item(4), item(4, 9)], ids=["of one cell", "a cell of another"])
-def test_an_item_of_one_cell_is_exchanged_for_a_cell_of_another_item(other: Item) -> None:
-    first = item(3)
-    found = exchanged(first, [first, other])
-    assert (found.values.tolist(), found.grid, found.made_up) == ([[4]], first.grid, False)
+def test_an_item_is_exchanged_for_another_one_of_its_grid_else_of_nearly_its_size() -> None:
+    first, alike, near, far = item(1, 2, 5), item(1, 2, 6), item(3, 4), item(*range(9))
+    assert exchanged(first, [far, near, first, alike]) is alike
+    assert exchanged(first, [far, near, first]) is near
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.bool_])
@@ -55,3 +59,20 @@ def test_an_encoder_may_look_something_up_by_a_value_of_its_cells(monkeypatch: p
     monkeypatch.setattr(TicksEncoder, "forward", looks_up)
     wanted = [p for p in promises_of(ticks) if p.component == "encoder ticks" and p.id in ("given-stays", "no-leak")]
     assert [promise.verdict().message for promise in wanted] == ["", ""]
+
+
+def test_an_encoder_may_follow_offsets_from_a_cell_to_another_of_its_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph's edges, say: cells in another order than a processor's would lead out of the item."""
+
+    def edges(self: object, media: object, plan: Any) -> np.ndarray:
+        steps = [np.arange(grid.cells, dtype=np.float32)[::-1] for grid in plan.grids]
+        return np.repeat(np.concatenate(steps)[:, None], 4, axis=1)  # each cell leads to the last of its item
+
+    def follows(self: TicksEncoder, values: torch.Tensor, grids: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(len(values)) + values[:, 0].long()
+        return self.map.weight[:3].repeat(1, 2)[values[places, 0].long()] + values[places, :1]
+
+    monkeypatch.setattr(TicksProcessor, "decode", edges)
+    monkeypatch.setattr(TicksEncoder, "forward", follows)
+    (promise,) = (p for p in promises_of(ticks) if p.component == "encoder ticks" and p.id == "no-leak")
+    assert promise.verdict().message == ""

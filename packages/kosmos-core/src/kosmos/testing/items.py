@@ -36,25 +36,32 @@ class Item:
     grid: Grid
     made_up: bool = False
     """Its values are of no processor."""
+    rearranged: bool = False
+    """Its cells are those of a processor in another order."""
 
     def __str__(self) -> str:
         return "x".join(map(str, self.grid))
 
 
 def exchanged(item: Item, items: Sequence[Item]) -> Item:
-    """Other values in the same grid, and such as a processor makes, where they are to be had: an encoder may look
-    something up by them.
+    """Another item, as a processor makes it where one is to be had: an encoder may look something up by its cells, or
+    follow offsets from one to another.
 
     Args:
-        items: of the same encoder.
+        items: of the same encoder. One of the same grid is taken first, then one of nearly as many cells; only where
+            all are the same as ``item`` are its own cells rearranged.
     """
     cells = item.values
+
+    def differs(values: NDArray[Any]) -> bool:
+        return not np.array_equal(values, cells, equal_nan=cells.dtype.kind == "f")
+
+    others = sorted(items, key=lambda other: (other.grid != item.grid, abs(other.grid.cells - item.grid.cells)))
+    if (other := next((one for one in others if differs(one.values)), None)) is not None:
+        return other
     own = cells[[*[-1] * (len(cells) - 1), 0]]  # all but the last are the last, whose mean is another
-    alike = [other.values for other in items if other.grid == item.grid]
-    single = [other.values[:1] for other in items if len(cells) == 1]
-    for values in (own, *alike, *single):
-        if not np.array_equal(values, cells, equal_nan=cells.dtype.kind == "f"):
-            return replace(item, values=values)
+    if differs(own):
+        return replace(item, values=own, rearranged=True)
     if np.issubdtype(cells.dtype, np.floating):
         return replace(item, values=(cells * -0.7 + 0.3).astype(cells.dtype), made_up=True)
     most = np.iinfo(cells.dtype).max if cells.dtype != np.bool_ else 1
@@ -105,6 +112,8 @@ def told(items: Sequence[Item]) -> str:
     shown = ", ".join(map(str, items[:8]))
     rest = f", ...; {sum(item.grid.cells for item in items)} cells in all" if len(items) > 8 else " cells"
     made_up = ", values made up by the kit: its media give no others" if any(item.made_up for item in items) else ""
+    if any(item.rearranged for item in items):
+        made_up += ", the cells of one rearranged by the kit: its media give no other item"
     return f"a row of {len(items)} items ({shown}{rest}{made_up})"
 
 

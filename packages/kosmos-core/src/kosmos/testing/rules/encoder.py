@@ -171,9 +171,11 @@ def _change_reaches_no_other(
 ) -> None:
     before = _features(module, items, exact)
     for place in places:
-        others = [*items[:place], exchanged(items[place], encoder.items), *items[place + 1 :]]
+        other = exchanged(items[place], encoder.items)
+        others = [*items[:place], other, *items[place + 1 :]]
         for number, after in enumerate(_features(module, others, exact)):
-            if number != place and not (found := apart(before[number], after)) <= LEAK:
+            most = LEAK if other.grid == items[place].grid else TOLERANCE.get(after.dtype, TOLERANCE[torch.float32])
+            if number != place and not (found := apart(before[number], after)) <= most:
                 who = f"item {place + 1} changes the features of item {number + 1} by {found:.2g} of the largest"
                 raise BrokenPromise(f"{told(others)}: {who}")
 
