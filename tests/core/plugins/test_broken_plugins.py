@@ -274,3 +274,14 @@ def test_asking_for_what_a_broken_plugin_should_have_brought_names_it_and_the_ca
         "(by convention it is named kosmos-depth); it may be missing because of the broken plugin "
         "depth (acme-depth 1.2): cannot be imported: ModuleNotFoundError: No module named 'acme_lost'"
     )
+
+
+def test_of_many_broken_plugins_the_one_whose_code_names_what_is_missing_is_told_first(install: Install) -> None:
+    broken = "@hookimpl\ndef kosmos_encoder(): pass"  # which names the hook that would bring it
+    for name in ("able", "bold", "calm", "dull"):
+        install(name, broken)
+    install("mine", HEALTHY)
+    install("other", f"{HOOK}yield EncoderSpec(name='wanted', target='a:b', summary='')", point="mine")
+    registry = load_plugins(only=["able", "bold", "calm", "dull", "mine"])
+    with pytest.raises(PluginError, match=r"broken plugin mine \(acme-other 1\.2\): ignored: .* and 2 more"):
+        registry.get("encoder", "wanted")

@@ -20,10 +20,10 @@ from typing import Any
 from kosmos.catalogue import catalogue, install_hint
 from kosmos.components import KINDS, DatasetSpec, Spec
 from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, find_candidates, load
+from kosmos.doubtful import broken_ones
 from kosmos.elsewhere import component_elsewhere
 from kosmos.enabled import Enabling, enabling
 from kosmos.errors import ConfigError, KosmosError, Misnamed, PluginError, cause, is_out_of_memory, own_line
-from kosmos.hookspecs import HOOKS
 from kosmos.names import did_you_mean, listed, nearest
 from kosmos.selection import asked_plugins, choose
 
@@ -264,17 +264,8 @@ class Registry:
 
     def _doubts(self, kind: str, name: str) -> str:
         """The plugins that may be why something is missing, the likeliest first."""
-
-        def likely(told: tuple[PluginRecord, str]) -> tuple[bool, bool, bool]:
-            plugin, problem = told
-            return repr(name) in problem, HOOKS[kind] in problem, name in (plugin.name, plugin.distribution)
-
-        told = []
-        for plugin in self.plugins:
-            problems = [(plugin, p) for p in plugin.problems if _may_hide(p, kind, name)]
-            told += [max(problems, key=likely)] if problems else []
-        broken = [f"{plugin.label}: {problem}" for plugin, problem in sorted(told, key=likely, reverse=True)]
-        said = f"; it may be missing because of the broken plugin {listed(broken, at_most=3)}" if broken else ""
+        broken = broken_ones(self.plugins, kind, name)
+        said = f"; it may be missing because of the broken plugin {broken}" if broken else ""
         others = [f"{plugin.name} ({plugin.off.why})" for plugin in self.off if plugin.off]
         return said + (f"; installed and not loaded: {listed(others, at_most=4)}" if others else "")
 
@@ -308,17 +299,6 @@ class Registry:
             f"install it, or {plugin.distribution} again with its dependencies" if plugin.distribution else "install it"
         )
         return f"; {again}"
-
-
-def _may_hide(problem: str, kind: str, name: str) -> bool:
-    """Whether a problem of a plugin may be why a component is missing: not where it costs another one alone, or a hook
-    of another kind. What was refused for its name is there, from another plugin."""
-    if problem.endswith("brings one of that name"):
-        return False
-    if problem.endswith("; passed over") or problem.startswith(tuple(f"{other} '" for other in _KIND_NAMES)):
-        return repr(name) in problem
-    about_a_hook = any(hook in problem.split(" (")[0] for hook in HOOKS.values())
-    return HOOKS[kind] in problem or not about_a_hook
 
 
 def _miscounted(source: Any) -> str:
