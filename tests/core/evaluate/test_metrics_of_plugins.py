@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from kosmos.commands.metrics import metrics_of
+from kosmos.commands.scored_answers import named_metrics
 from kosmos.config import ComponentConfig
 from kosmos.errors import ConfigError, PluginError
 from kosmos.evaluate.answer import Generated
@@ -88,3 +92,27 @@ def test_of_nothing_there_is_no_loss():
     empty = _Tally().score()
     assert empty.documents == 0 and math.isnan(empty.loss) and math.isnan(empty.perplexity)
     assert _Tally(documents=1, loss=2.0, targets=2).score().loss == 1.0
+
+
+@pytest.mark.parametrize("value", [True, np.bool_(True), torch.tensor(True)])
+def test_a_truth_value_is_no_figure_of_many_answers(value: object):
+    with pytest.raises(PluginError, match=r"^metric equal gave bool, expected a number$"):
+        score_answers(ANSWERS, {"equal": lambda texts, expected: value})
+    assert score_answers(ANSWERS, {"equal": lambda texts, expected: torch.tensor(1)}) == {"equal": 1.0}
+
+
+def test_a_metric_of_the_run_that_is_absent_is_told_with_what_goes_on_without_it():
+    own = [ComponentConfig(name="gone"), ComponentConfig(name="bleu", order=2), ComponentConfig(name="anls")]
+    run: Any = SimpleNamespace(
+        composition=SimpleNamespace(registry=load_core(), config=SimpleNamespace(evaluate=SimpleNamespace(metrics=own)))
+    )
+    with pytest.raises(PluginError) as caught:
+        named_metrics(run, [])
+    line = str(caught.value)
+    assert line.startswith("metric 'gone': no installed plugin brings it")
+    _, _, field = line.partition("; to score without it: 'evaluate.metrics=")
+    assert metrics_of([field.removesuffix("'")]) == own[1:]
+    del own[0]
+    with pytest.raises(PluginError, match=r"^metric 'away': no installed plugin") as caught:
+        named_metrics(run, metrics_of(["away"]))
+    assert "without it" not in str(caught.value)

@@ -60,6 +60,15 @@ def test_a_metric_that_raises_costs_its_own_figure(file: Path, tmp_path: Path, c
     assert json.loads(capsys.readouterr().out)["generated"]["a"]["same_length"] is None
 
 
+def test_a_metric_that_gives_nan_is_warned_of(file: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(install_plugin(tmp_path, "smaller", None, module="support.smaller_plugin"))
+    monkeypatch.setenv("KOSMOS_PLUGINS", "smaller")
+    monkeypatch.setattr("support.smaller.same_length", lambda: lambda texts, expected: float("nan"))
+    assert main(["score", str(file), "--metric", "same_length"]) == 0
+    line = "warning: b: metric same_length gave nan, which is no figure to compare by\n"
+    assert capsys.readouterr().err.count(line) == 1
+
+
 def test_each_of_many_sources_has_its_figures(tmp_path: Path, capsys) -> None:
     lines = (f'{{"source": "s{n % 500}", "answer": "a", "expected": "a"}}\n' for n in range(1_000))
     (tmp_path / "many.jsonl").write_text("".join(lines))

@@ -16,7 +16,7 @@ import pytest
 from kosmos import load_run
 from kosmos.cli import main
 from kosmos.errors import PluginError
-from kosmos.lock import LOCK_FILE, check_lock, compare, keep_lock, lock_of, read_lock
+from kosmos.lock import LOCK_FILE, check_lock, compare, keep_lock, lock_of, read_lock, taken_over
 from kosmos.plugins import Registry, load_plugins
 from support import ticks
 from support.command import SMALL, install_plugin, kosmos
@@ -180,6 +180,10 @@ def test_a_component_that_another_plugin_brings_by_now_is_named(site: Path, inst
     install("radar", SONAR)  # of two encoders of one name, that of the plugin which comes first
     registry = load_plugins(["sonar", "radar"])
     line = "encoder 's' of plugin sonar (acme-sonar 1.2) now comes from plugin radar (acme-radar 1.2)"
+    own = "load the run's own alone (--plugins sonar), or uninstall the other"
+    assert taken_over(tmp_path, registry) == f"{line}; {own}"
+    assert taken_over(tmp_path, load_plugins(["sonar"])) == ""
+    assert taken_over(tmp_path, load_plugins(["radar"])) == f"{line}; install what the run was trained with"
     with pytest.raises(PluginError, match=re.escape(line)):
         check_lock(tmp_path, registry)
     assert check_lock(tmp_path, registry, accept=True) == [line]

@@ -179,6 +179,19 @@ def _moved(old: PluginLock, registry: Registry) -> Iterator[str]:
             yield f"{kind} {called!r} of plugin {labels.get(name, name)} now comes from plugin {owner.label}"
 
 
+def taken_over(folder: Path, registry: Registry) -> str:
+    """Which components of the run in ``folder`` another plugin brings now, and what to do; empty where none does."""
+    file = folder / LOCK_FILE
+    if not file.exists():
+        return ""
+    old = read_lock(file)
+    if not (lines := list(_moved(old, registry))):
+        return ""
+    names, there = [plugin.name for plugin in old.plugins], {plugin.name for plugin in registry.plugins}
+    alone = f"load the run's own alone (--plugins {','.join(names)}), or uninstall the other"
+    return f"{'; '.join(lines)}; {alone if there.issuperset(names) else 'install what the run was trained with'}"
+
+
 def keeping(folder: Path, registry: Registry) -> Registry:
     """The registry, in which components have the defaults that they had when the run in ``folder`` began, where a newer
     version of a plugin, or of Kosmos, has others. Raises PluginError as ``read_lock``."""

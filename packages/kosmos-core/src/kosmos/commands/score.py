@@ -68,7 +68,7 @@ def score(
     named = metrics_of(metric or ())
     file, columns = named_file(file)
 
-    from kosmos.evaluate.answer_scores import only_expected, text_metrics, without_several
+    from kosmos.evaluate.answer_scores import no_numbers, only_expected, text_metrics, without_several
     from kosmos.evaluate.class_metrics import figures_by_class
     from kosmos.plugins import load_plugins
 
@@ -90,6 +90,8 @@ def score(
             found = [answers[place][1] for place in places]
             result["generated"][source], errors = figures_and_failed(found, metrics)
             failed |= dict.fromkeys(errors)
+            for said in no_numbers(source, result["generated"][source]):
+                _warn(said)
             if (classes := figures_by_class(found, metrics)) is not None:
                 result.setdefault("by_class", {})[source] = classes
             if by is not None:

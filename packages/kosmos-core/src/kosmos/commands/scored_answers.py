@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -74,10 +75,19 @@ def check_written(answers: str | None, generate: int, asked: Sequence[str]) -> N
 
 
 def named_metrics(run: SavedRun, named: Sequence[ComponentConfig]) -> dict[str, TextMetric]:
-    """Those of the run file, and others. One that is absent is refused before anything is scored."""
+    """Those of the run file, and others. One that is absent is refused before anything is scored, and what goes on
+    without it is said."""
     from kosmos.evaluate.answer_scores import text_metrics
 
-    return text_metrics(run.composition.registry, run.composition.config.evaluate.metrics, named)
+    registry, own = run.composition.registry, run.composition.config.evaluate.metrics
+    try:
+        return text_metrics(registry, own, named)
+    except PluginError as error:
+        rest = [metric for metric in own if metric.name in registry.specs("metric")]
+        if len(rest) == len(own):
+            raise
+        plain = [{"name": one.name, **one.options} if one.options else one.name for one in rest]
+        raise PluginError(f"{error}; to score without it: 'evaluate.metrics={json.dumps(plain)}'") from error
 
 
 def write_answers(
@@ -132,7 +142,7 @@ def _score_each(
 ) -> dict[str, Any]:
     """Metrics of really generated answers by source, None where one failed, of which ``failed`` gets what it raised;
     and the sources that have several right answers to a question, where there are such."""
-    from kosmos.evaluate.answer_scores import have_several, only_expected, without_several
+    from kosmos.evaluate.answer_scores import have_several, no_numbers, only_expected, without_several
     from kosmos.evaluate.class_metrics import figures_by_class
 
     scores: dict[str, dict[str, float | None]] = {}
@@ -143,6 +153,8 @@ def _score_each(
         found = _answered(run, source, number, wanted, lines, parallel, warn)
         scores[source.name], errors = parallel.main_only(partial(figures_and_failed, found, wanted.metrics))
         failed |= dict.fromkeys(errors)
+        for line in no_numbers(source.name, scores[source.name]):
+            warn(line)
         parallel.main_only(partial(wanted.by.add_answers, source, found, wanted.metrics, wanted.documents))
         alone |= dict.fromkeys(without_several(found, wanted.metrics))
         several += [source.name] if have_several(found) else []

@@ -98,13 +98,14 @@ def _of_several(metric: TextMetric) -> Callable[[list[str], list[list[str]]], ob
 
 
 def _number(name: str, value: object) -> float:
-    """Raises PluginError where a metric gave none."""
+    """Raises PluginError where a metric gave none; a truth value is a figure of one answer and of no more."""
+    is_bool = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")  # of numpy and PyTorch, too
     try:
-        if isinstance(value, SupportsFloat):
+        if isinstance(value, SupportsFloat) and not is_bool:
             return float(value)
     except (TypeError, ValueError, RuntimeError):  # an array or a tensor of several
         pass
-    raise PluginError(f"metric {name} gave {type(value).__name__}, expected a number")
+    raise PluginError(f"metric {name} gave {'bool' if is_bool else type(value).__name__}, expected a number")
 
 
 def figures_of(
@@ -134,6 +135,12 @@ def figures_of(
             on_failure(error)
     spread = standard_error(found.get("exact_match"), len(answers))
     return found if spread is None else {**found, SPREAD: spread}
+
+
+def no_numbers(source: str, figures: Mapping[str, float | None]) -> list[str]:
+    """What a person is told of metrics that gave NaN for a source, a line each."""
+    bad = [name for name, value in figures.items() if value is not None and math.isnan(value)]
+    return [f"{source}: metric {name} gave nan, which is no figure to compare by" for name in bad]
 
 
 def only_expected(metrics: Sequence[str]) -> str:

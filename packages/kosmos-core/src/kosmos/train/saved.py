@@ -30,7 +30,7 @@ from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.errors import CheckpointError, ConfigError, PluginError
 from kosmos.given import A_RUN, path_of, whole
-from kosmos.lock import check_lock
+from kosmos.lock import check_lock, taken_over
 from kosmos.model.lora import merge_updates
 from kosmos.model.weights import materialize
 from kosmos.names import listed
@@ -176,6 +176,8 @@ def opened_run(
         if merge:
             merge_updates(composition.model)
     except (ConfigError, PluginError, CheckpointError) as error:
+        if other := taken_over(folder.path, plugins):
+            raise type(error)(f"{other}: {error}") from error
         if changed:  # which is likely why
             raise type(error)(f"{error}; the run was trained with other code: {'; '.join(changed)}") from error
         raise
