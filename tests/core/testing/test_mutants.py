@@ -44,6 +44,10 @@ MUTANTS = [
         "torch at discovery", "plugin.py", "from kosmos import", "import torch\nfrom kosmos import",
         "discovery-torch-free", "plugin.py:",
     ),
+    Mutant(
+        "torch behind a public name", "plugin.py", "from kosmos import", "from kosmos import *\nfrom kosmos import",
+        "discovery-torch-free", "plugin.py:",
+    ),
     Mutant("a target that is not there", "plugin.py", ":SonarSamples", ":SonarSample", "target-imports", "SonarSample"),
     Mutant(
         "an option without a type", "encoder.py", "width: int = 64", "width=64",
@@ -201,6 +205,10 @@ MUTANTS = [
     Mutant(
         "no limit", "processor.py", "not 0 < shape[0] <= self.max_moments", "not shape[0]",
         "hostile-input", "MemoryError",
+    ),
+    Mutant(
+        "a file that is read whole, however large", "processor.py", "if size > self.max_bytes:",
+        "if isinstance(source, Path) and source.read_bytes() and size < 0:", "hostile-input", "raised MemoryError",
     ),
     Mutant(
         "a size that is believed", "processor.py",

@@ -87,6 +87,10 @@ def _at(folder: Path) -> str:
     return f" at {file.read_text(encoding='utf-8')}" if file.exists() else ""
 
 
+_IMPORTS = ("<frozen ", str(importlib.__file__))
+_KOSMOS = str(Path(__file__).parents[1]) + os.sep
+
+
 class TorchWatch:
     """Finds out whether torch is imported, and by which line. Used as a context."""
 
@@ -103,9 +107,15 @@ class TorchWatch:
         """Part of the import system: it finds nothing, and so leaves the import to the others."""
         if name == "torch" and self.importer is None:
             frame: FrameType | None = sys._getframe(1)
-            while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+            frames = []
+            while frame is not None:
+                if not frame.f_code.co_filename.startswith(_IMPORTS):
+                    frames.append((frame.f_code.co_filename, frame.f_lineno))
                 frame = frame.f_back
-            self.importer = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "unknown"
+            # Behind a public name of Kosmos is a module of its own, which is not the one to change.
+            others = [place for place in frames if not place[0].startswith(_KOSMOS)]
+            file, line = [*others, *frames, ("unknown", 0)][0]
+            self.importer = f"{file}:{line}"
 
 
 def main(job: str, result: str) -> None:

@@ -312,7 +312,11 @@ def survives_hostile_input(modality: ModalityUnderTest) -> None:
         raise Unchecked("all but the memory was checked and holds: what a process takes is limited on Linux alone")
 
 
-@rule("modality", "runs-no-code", "nothing in a medium is run: no pickle in a file or an array is loaded")
+@rule(
+    "modality",
+    "runs-no-code",
+    "no pickle in a medium is loaded: in a file, in one of numpy or of torch, or in an array",
+)
 def runs_no_code(modality: ModalityUnderTest) -> None:
     _survive(modality, "run_code")
 
