@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "interrupts": set(),
     "collector": set(),
     "ending": {"errors"},
+    "own_output": set(),
     "chats": set(),
     "names": set(),
     "files": set(),
@@ -63,7 +64,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "enabled": {"errors", "files"},
     "discovery": SURFACE | {"enabled"},
     "selection": SURFACE | {"enabled", "discovery"},
-    "plugins": FOUND | {"catalogue", "elsewhere"},
+    "doubtful": SURFACE | {"discovery"},
+    "plugins": FOUND | {"catalogue", "doubtful", "elsewhere"},
     "kept_defaults": FOUND | {"options"},
     "lock": FOUND | {"files", "kept_defaults"},
     "requirements": set(),
@@ -113,23 +115,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": RUN | {"collector", "checkpoint", "generate", "evaluate", "train"},
     "templates": FOUND,
     "commands": RUN
-    | {
-        "requirements",
-        "mistakes",
-        "reference",
-        "interrupts",
-        "lock",
-        "checkpoint",
-        "generate",
-        "evaluate",
-        "train",
-        "tune",
-        "launch",
-    }
-    | {"templates", "testing"},
+    | {"mistakes", "reference", "interrupts", "lock", "checkpoint", "generate", "evaluate", "train", "tune", "launch"}
+    | {"own_output", "requirements", "templates", "testing"},
     "usage": {"errors", "names"},
     "cli": FOUND | {"interrupts", "usage"},
-    "__main__": {"cli", "collector", "ending", "errors", "interrupts"},
+    "__main__": {"cli", "collector", "ending", "errors", "interrupts", "own_output"},
 }
 """Part of core (a module or sub-package of ``kosmos``) to the other parts that it may import, wherever in its code."""
 

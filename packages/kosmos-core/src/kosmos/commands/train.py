@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -27,6 +27,9 @@ from kosmos.runtime.dealing import check_dealing
 from kosmos.runtime.launch import check_nproc, is_launched, launch, said_once
 from kosmos.train.output import RunFolder
 from kosmos.train.stopping import interrupted_in_words
+
+if TYPE_CHECKING:
+    from kosmos.train.progress import Reporter
 
 OPTIONS = (
     "--modalities",
@@ -113,11 +116,10 @@ def _run_file(path: Path) -> dict[str, Any]:
 
 def _new(config: RunConfig) -> Planned:
     def train() -> None:
-        from kosmos.train.progress import ConsoleReporter, Steady
         from kosmos.train.run import train_model
 
         with aside() as table:
-            train_model(config, reporter=Steady(ConsoleReporter(table)))
+            train_model(config, reporter=_reporter(table))
 
     return config, train
 
@@ -127,13 +129,21 @@ def _old(output: Path, overrides: Mapping[str, Any], *, accept_plugins: bool) ->
     config = RunFolder.open(output).goes_on_with(overrides)
 
     def go_on() -> None:
-        from kosmos.train.progress import ConsoleReporter, Steady
         from kosmos.train.run import resume_run
 
         with aside() as table:
-            resume_run(output, overrides, reporter=Steady(ConsoleReporter(table)), accept_plugins=accept_plugins)
+            resume_run(output, overrides, reporter=_reporter(table), accept_plugins=accept_plugins)
 
     return config, go_on
+
+
+def _reporter(table: TextIO) -> Reporter:
+    """Shows the run; its closing table goes to ``table``."""
+    from kosmos.train.progress import ConsoleReporter, Steady
+
+    reporter = ConsoleReporter()
+    reporter.table = table
+    return Steady(reporter)
 
 
 def _found(config: RunConfig, overrides: Mapping[str, Any], *, accept_plugins: bool) -> Planned:

@@ -177,11 +177,7 @@ class ConsoleReporter(Reporter):
     EVERY_S = 10.0
     """Seconds between lines where there is no terminal."""
 
-    def __init__(self, table: TextIO | None = None) -> None:
-        """
-        Args:
-            table: where the closing table goes; None is standard output.
-        """
+    def __init__(self) -> None:
         from rich.console import Console
 
         class Plain(Console):
@@ -194,7 +190,7 @@ class ConsoleReporter(Reporter):
         self.console = Plain(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False)
         # FORCE_COLOR, as CI sets it, has rich call a file a terminal, and a dumb one cannot go back in its line.
         self.has_bar = sys.stderr.isatty() and not self.console.is_dumb_terminal
-        self.table = table
+        self.table: TextIO | None = None  # where the closing table goes; None is standard output
         self.bar: Any = None
         self.task: Any = None
         self.said_at = 0.0
