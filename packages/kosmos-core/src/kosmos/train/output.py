@@ -23,6 +23,7 @@ from kosmos.run_file import dump_run, lay_over, read_run_file
 from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.holding import BEGINS, IN_USE, Lock
 from kosmos.train.json_lines import as_json, lines_of, missing_rows, step_row, written_lines
+from kosmos.train.kept_settings import check_kept
 
 WORD = ".seen-"
 """How the name of a file begins by which ranks find out whether they see one folder."""
@@ -229,26 +230,7 @@ class RunFolder:
         place = {"output": str(self.path)}
         where, over = str(self.run_file), f"changes to {self.run_file}"
         config, before = (lay_over([stored], [one, place], where=where, over=over) for one in (overrides, {}))
-        if (now := config.tokenizer) != (then := before.tokenizer):
-            what = "tokenizer.turns" if now.name == then.name else f"tokenizer: {now.name} in place of {then.name}"
-            raise ConfigError(f"{what}: the run in {self.path} keeps what it began with; leave it out")
-        if config.evaluate.spread != before.evaluate.spread:
-            raise ConfigError(
-                f"evaluate.spread: the run in {self.path} keeps {before.evaluate.spread}, since scores of other "
-                "documents do not compare; leave it out"
-            )
-        adapters = [run.backbone.lora and run.backbone.lora.adapter for run in (before, config)]
-        if adapters[1] not in (None, adapters[0]):
-            raise ConfigError(
-                f"backbone.lora.adapter: the run in {self.path} goes on with its own updates; leave it out"
-            )
-        began, named = (
-            run.init and run.init.model_copy(update={"path": run.init.path.resolve()}) for run in (before, config)
-        )
-        if named not in (None, began):
-            raise ConfigError(
-                f"init: the run in {self.path} goes on with its own weights; leave it out, or start a new run"
-            )
+        check_kept(before, config, self.path)
         return config.model_copy(update={"init": before.init})
 
     def append(self, file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
