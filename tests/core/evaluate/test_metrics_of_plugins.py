@@ -16,7 +16,7 @@ from kosmos.config import ComponentConfig
 from kosmos.errors import ConfigError, PluginError
 from kosmos.evaluate.answer import Generated
 from kosmos.evaluate.answer_scores import score_answers, text_metrics
-from kosmos.evaluate.score import _Tally
+from kosmos.evaluate.score import Tally
 from kosmos.plugins import load_core
 
 ANSWERS = [Generated("one", "b", "b"), Generated("two", "a", "c")]
@@ -89,9 +89,9 @@ def test_a_metric_that_gives_no_number_is_named(given: object):
 
 
 def test_of_nothing_there_is_no_loss():
-    empty = _Tally().score()
+    empty = Tally().score()
     assert empty.documents == 0 and math.isnan(empty.loss) and math.isnan(empty.perplexity)
-    assert _Tally(documents=1, loss=2.0, targets=2).score().loss == 1.0
+    assert Tally(documents=1, loss=2.0, targets=2).score().loss == 1.0
 
 
 @pytest.mark.parametrize("value", [True, np.bool_(True), torch.tensor(True)])

@@ -193,7 +193,7 @@ def value_lines(by_value: Mapping[str, Any], what: str) -> Iterator[str]:
         if means := by_value["means"][what][source]:
             cells = (f"{100 * means[name]:.2f} %" if name in means else "" for name in heads)
             rows.append(("mean over values", *cells))
-        yield from _table((f"{what}, {source} by {by_value['column']}", *(_HEADS.get(n, n) for n in heads)), rows)
+        yield from aligned((f"{what}, {source} by {by_value['column']}", *(_HEADS.get(n, n) for n in heads)), rows)
 
 
 _HEADS = {
@@ -240,10 +240,10 @@ def class_lines(by_class: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iter
             more = f", and {rest:,} more" if rest > 0 else ""
             rows.append((_short(name), f"{figures['documents']:,}", *shares, answered + more))
         heads = (f"classes, {_short(source)}", "documents", "precision", "recall", "F1", "answered")
-        yield from _table(heads, rows, last_left=True)
+        yield from aligned(heads, rows, last_left=True)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, last_left: bool = False) -> Iterator[str]:
+def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], *, last_left: bool = False) -> Iterator[str]:
     """Lines of cells that are on the right of their columns but for the first, and with ``last_left`` the last."""
     widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
     for row, indent in ((heads, ""), *((row, "  ") for row in rows)):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kosmos.commands.against import Against, Asked, check_against, compare
 from kosmos.commands.answers import AnswerLines, Resume
 from kosmos.commands.arguments import (
     Step,
@@ -21,18 +20,15 @@ from kosmos.commands.arguments import (
     split_fields,
 )
 from kosmos.commands.by_value import By, ByValue, class_lines, value_lines
-from kosmos.commands.causes import incident_lines, root_advice
+from kosmos.commands.causes import incident_lines
 from kosmos.commands.choices import (
     Choices,
     choice_lines,
-    columns_advice,
     columns_of,
     named_choices,
     opened_choices,
-    scored_choices,
     share,
 )
-from kosmos.commands.continued import unspaced
 from kosmos.commands.elsewhere import EVAL
 from kosmos.commands.fields import SUCH_AS
 from kosmos.commands.metrics import Metric, metrics_of
@@ -46,10 +42,11 @@ from kosmos.commands.scored_answers import (
     several_lines,
     write_answers,
 )
+from kosmos.commands.scoring import compile_kernels, refuse_nothing, score_documents, score_questions, sources_of, warn
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import made_by
 from kosmos.commands.writing import Stop, check_stop, hint_at_escapes
-from kosmos.errors import ConfigError, DataError
+from kosmos.errors import ConfigError
 from kosmos.own_output import aside
 from kosmos.run_file import parse_overrides
 from kosmos.runtime.launch import is_launched, said_once
@@ -58,21 +55,15 @@ from kosmos.visible import in_a_line, say
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kosmos.config import DocumentsConfig
-    from kosmos.data.choices import ChoiceSource
-    from kosmos.data.document import Source
     from kosmos.evaluate.choices import Chosen
-    from kosmos.evaluate.score import Score
-    from kosmos.runtime.parallel import Parallel
-    from kosmos.train.saved import SavedRun
 
 Root = Annotated[
     str | None,
     typer.Option(help="Folder of the media that rows of --data and --choices name; by default that of each file."),
 ]
 OPTIONS = (
-    "--data", "--choices", "--root", "--step", "--max-documents", "--workers", "--generate", "--max-new-tokens",
-    "--stop", "--metric", "--by", "--answers", "--resume", "--nproc", "--json", "--help",
+    "--data", "--choices", "--root", "--step", "--against", "--max-documents", "--workers", "--generate",
+    "--max-new-tokens", "--stop", "--metric", "--by", "--answers", "--resume", "--nproc", "--json", "--help",
 )  # fmt: skip
 MAX_NEW_TOKENS = 256
 """Of each answer, where nothing else is said."""
@@ -95,6 +86,7 @@ def evaluate(
     choices: Choices = None,
     root: Root = None,
     step: Step = None,
+    against: Against = None,
     max_documents: Annotated[int, typer.Option(min=1, help="Most documents of each source to score.")] = 1_000_000,
     workers: Annotated[
         int | None,
@@ -133,7 +125,10 @@ def evaluate(
         _check_data(data or (), root, is_asked=bool(named))
         given = named_data(data or ())
         check_stop(stop)
-        apart = ByValue(by, _warn)
+        apart = ByValue(by, warn)
+        of_generate = {"--max-new-tokens": max_new_tokens, "--stop": stop or None, "--metric": metric or None}
+        of_answers = {"--generate": generate or None, "--answers": answers, "--resume": resume or None, "--by": by}
+        check_against(against, {**of_answers, **of_generate})
         if generate and choices and not data:
             raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
     if nproc is not None and not is_launched():
@@ -141,21 +136,23 @@ def evaluate(
     from kosmos.data.sources.opening import short_name
     from kosmos.runtime.cores import helpers_of_rank
 
-    of_generate = {"--max-new-tokens": max_new_tokens, "--stop": stop or None, "--metric": metric or None}
+    if against:
+        compare(output, against, step, Asked(given, named, root, max_documents, workers, fields), as_json=as_json)
+        return
     with shared() as parallel, aside():
         parallel.main_only(lambda: check_options(answers, generate, resume=resume, of_generate=of_generate))
         helpers = helpers_of_rank(parallel.local_world_size) if workers is None else workers
         run = loaded_by_all(parallel, output, as_step(step), fields)
         for line in run.warnings():
-            _warn(line)
-        _compile_kernels(run)
+            warn(line)
+        compile_kernels(run)
         most = max_new_tokens or MAX_NEW_TOKENS
         metrics = named_metrics(run, metrics_of(metric or ())) if generate else {}
         hint_at_escapes(stop)
         wanted = Wanted(min(generate, max_documents), most, metrics, apart, tuple(stop or ()))
         result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
         own = [] if data or choices else run.composition.config.evaluate.choices
-        sources = _sources(run, output, given, root, alone=not own) if given or not choices else []
+        sources = sources_of(run, output, given, root, alone=not own) if given or not choices else []
         of_data = [path_of(one) for one in given]
         lines, paths = AnswerLines(answers, resume=resume), [*of_data, *(one.path for one in named)]
         asked = [one.name or short_name(one.path) for one in (*named, *own)]
@@ -169,21 +166,21 @@ def evaluate(
         parallel.main_only(lambda: lines.begin(made_by(run, sources, files, settings), paths))
         chosen: list[Chosen] = []
         if asked:
-            chosen = _score_choices(run, questions, helpers, result, parallel)
+            chosen = score_questions(run, questions, helpers, result, parallel)
             apart.add_questions(chosen)
         if sources:
-            _score(run, sources, max_documents, helpers, result, parallel, apart)
-        unwritten = write_answers(run, sources, chosen, wanted, lines, result, parallel, _warn)
+            score_documents(run, sources, max_documents, helpers, result, parallel, apart)
+        unwritten = write_answers(run, sources, chosen, wanted, lines, result, parallel, warn)
         result |= apart.as_row()
         if answers is not None and not lines.count and unwritten is None:
             why = "no document has an answer that is there to be generated" if generate else "no question was scored"
-            _warn(f"--answers {answers}: not written: {why}")
+            warn(f"--answers {answers}: not written: {why}")
     if parallel.is_main:
         _tell(result, as_json=as_json)
     if unwritten is not None:
         raise unwritten
     if parallel.is_main:
-        _refuse_nothing(result, sources, of_data, [one.path for one in named], root)
+        refuse_nothing(result, sources, of_data, [one.path for one in named], root)
 
 
 def _tell(result: dict[str, Any], *, as_json: bool) -> None:
@@ -193,15 +190,6 @@ def _tell(result: dict[str, Any], *, as_json: bool) -> None:
         print(printed_json({**result, "incidents": list(map(asdict, result["incidents"]))}))
     else:
         say("\n".join([*table(result), *incident_lines(result["incidents"], "left out")]))
-
-
-def _compile_kernels(run: SavedRun) -> None:
-    """Of what scores by them, so that a missing compiler is told as commands tell it, and not as Python does."""
-    from kosmos.model.kernels_in_use import by_kernels
-
-    parts = run.composition
-    with by_kernels(parts.model, parts.config.train.compile, run.device, run.dtype, _warn):
-        pass
 
 
 def _fields(output: str, arguments: Sequence[str]) -> dict[str, Any]:
@@ -217,132 +205,6 @@ def _fields(output: str, arguments: Sequence[str]) -> dict[str, Any]:
             "FIELD.PATH=VALUE"
         )
     return parse_overrides(overrides)
-
-
-def _score(
-    run: SavedRun,
-    sources: Sequence[Source],
-    max_documents: int,
-    workers: int,
-    result: dict[str, Any],
-    parallel: Parallel,
-    by: ByValue,
-) -> None:
-    from kosmos.evaluate.score import score
-
-    value = None if by.column is None else by.column.of_documents(sources, max_documents)
-
-    scores = score(
-        run.composition, sources, device=run.device, dtype=run.dtype, max_documents=max_documents, workers=workers,
-        allow_none=True, parallel=parallel, value=value,
-    )  # fmt: skip
-    for name, found in scores.by_source.items():
-        if found.torn:
-            _warn(_torn(name, found, run.composition.planner.most))
-    parts = {"by_modality": scores.by_modality, "by_source": scores.by_source}
-    result["overall"] = _told(scores.overall)
-    result |= {name: {key: _told(one) for key, one in found.items()} for name, found in parts.items()}
-    result["incidents"] += scores.incidents
-    by.add_documents({name: {key: _told(one) for key, one in found.items()} for name, found in scores.by_value.items()})
-
-
-def _torn(source: str, score: Score, most: int) -> str:
-    return (
-        f"{source}: {score.torn:,} of {score.documents:,} documents take more than the {most:,} tokens of a row and "
-        "are cut, so that their answers do not count; where the backbone has positions for them, "
-        "data.tokens_per_pack=N scores them whole"
-    )
-
-
-def _told(score: Score) -> dict[str, Any]:
-    return {**asdict(score), "exact_match_standard_error": score.exact_match_standard_error}
-
-
-def _score_choices(
-    run: SavedRun,
-    questions: Sequence[ChoiceSource],
-    workers: int,
-    result: dict[str, Any],
-    parallel: Parallel,
-) -> list[Chosen]:
-    """Every question that was scored."""
-    chosen: list[Chosen] = []
-    scores, incidents, as_chats = scored_choices(run, questions, workers, chosen.append, parallel)
-    result |= {"choices": {name: asdict(found) for name, found in scores.items()}, "asked_as_chats": as_chats}
-    result["incidents"] += incidents
-    return chosen
-
-
-def _refuse_nothing(
-    result: Mapping[str, Any], sources: Sequence[Source], data: Sequence[str], choices: Sequence[str], root: str | None
-) -> None:
-    """Warns where media were not found.
-
-    Args:
-        sources: those of ``data``, where there are any, else of the run.
-
-    Raises:
-        DataError: nothing was scored of one that was named, or of the run's own data together.
-    """
-    named = [*data, *choices]
-    documents = [result["by_source"].get(source.name, {}).get("documents", 0) for source in sources if data]
-    documents += [found["documents"] for found in result.get("choices", {}).values()]
-    if named:
-        without = [path for path, count in zip(named, documents, strict=True) if not count]
-    else:
-        count = sum(documents) + (result["overall"]["documents"] if sources else 0)
-        without = [] if count else [result["output"]]
-    advice = root_advice(result["incidents"], root) if named else ""
-    name_columns = columns_advice(result["incidents"], result.get("choices", ())) if choices else ""
-    if without:
-        from kosmos.evaluate.score import NONE_SCORED
-
-        raise DataError(f"{', '.join(without)}: {NONE_SCORED}; those left out are named with why{advice}{name_columns}")
-    if name_columns:
-        _warn(f"some questions are left out until columns are named{name_columns}")
-    if advice:
-        _warn(f"some are left out for want of their media{advice}")
-
-
-def _warn(line: str) -> None:
-    say(f"warning: {line}", file=sys.stderr)
-
-
-def _sources(
-    run: SavedRun, output: str, data: Sequence[str | DocumentsConfig], root: str | None, *, alone: bool
-) -> list[Source]:
-    """Of ``data``, or what the run holds out. Raises DataError where that is nothing, and there is nothing else."""
-    sources = _named(run, data, root) if data else _held_out(run)
-    if alone and not sources:
-        raise DataError(f"{output}: its data have no held-out part; name documents with --data")
-    return sources
-
-
-def _held_out(run: SavedRun) -> list[Source]:
-    """What the run holds out, with a warning where its data are others now."""
-    from kosmos.run_sources import following, open_both
-
-    with following():
-        sources, held_out = open_both(run.composition.config, run.composition.registry)
-    run.as_begun([*sources, *held_out])
-    for line in (*run.other_data(sources), *unspaced(run, held_out)):
-        _warn(line)
-    return held_out
-
-
-def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | None) -> list[Source]:
-    from kosmos.data.sources.blind import blind_of
-    from kosmos.data.sources.remarks import remarks_of
-    from kosmos.run_sources import open_named
-
-    composition = run.composition
-    folder = Path(root) if root else None
-    sources = open_named(composition.config, composition.registry, data, _warn, root=folder, own=run.as_begun)
-    how = "--data '{path: FILE, columns: ...}' names them"
-    blind = (line for source in sources for line in blind_of(source, composition.config.modalities, how))
-    for line in (*chain.from_iterable(map(remarks_of, sources)), *blind, *unspaced(run, sources)):
-        _warn(line)
-    return sources
 
 
 def _check_data(paths: Sequence[str], root: str | None, *, is_asked: bool) -> None:

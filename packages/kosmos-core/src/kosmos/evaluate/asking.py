@@ -15,8 +15,8 @@ from kosmos.data.in_memory import Documents
 from kosmos.errors import ConfigError, DataError, SampleError
 from kosmos.evaluate.answer import Generated
 from kosmos.evaluate.generated import Writing, answer_documents, continue_document, continue_documents
+from kosmos.evaluate.given_sources import check_source
 from kosmos.evaluate.prompt_lengths import told_lengths
-from kosmos.evaluate.score import check_source
 from kosmos.generate import check_document, check_sampling, pass_over, texts_of, warn_of_answers
 from kosmos.given import MAX_SEED, seeds_of, whole
 from kosmos.runtime.devices import apart_from_autocast, check_dtype, device_of, each_apart_from_autocast

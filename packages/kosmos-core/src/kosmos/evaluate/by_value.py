@@ -44,6 +44,11 @@ def called(value: Any) -> str:
     return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def whole(origin: str) -> str:
+    """The name of a document by that of it or of a piece of it."""
+    return _PIECE.sub("", origin)
+
+
 def mean_over_values(by_value: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Of figures by value the mean of each that is a share, in which each value counts the same, without ``ABSENT``."""
     found, there = {}, [figures for value, figures in by_value.items() if value != ABSENT]
@@ -110,7 +115,7 @@ class Column:
             numbers = {name(origin): row for row in rows if (origin := _origin(source, row)) is not None}
 
         def of(origin: str) -> str:
-            row = numbers.get(origin, numbers.get(_PIECE.sub("", origin)))
+            row = numbers.get(origin, numbers.get(whole(origin)))
             return ABSENT if row is None else self.of_row(source, row)
 
         return of

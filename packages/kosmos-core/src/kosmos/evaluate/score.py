@@ -8,7 +8,7 @@ prompt and the expected tokens before it. ``tests`` hold it against real generat
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
@@ -20,13 +20,14 @@ from torch import Tensor
 
 from kosmos.compose import Composition, check_composition, make_scoring_feed
 from kosmos.data.batch import IGNORED, DocumentInfo, PackedArrays, PackedBatch, assemble, to_tensors
-from kosmos.data.document import Document, Source
+from kosmos.data.document import Source
 from kosmos.data.feeder import Feeder, StopWaiting, open_feeder, sample_hang_s
 from kosmos.data.lane import Row
 from kosmos.data.quarantine import Incident
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.transfer import on_its_way
-from kosmos.errors import ConfigError, DataError
+from kosmos.errors import DataError
+from kosmos.evaluate.given_sources import check_sources
 from kosmos.evaluate.meters import perplexity, standard_error
 from kosmos.evaluate.units import count_units
 from kosmos.given import warn_caller, whole
@@ -110,7 +111,9 @@ class Scores:
 
 
 @dataclass
-class _Tally:
+class Tally:
+    """Sums over documents, or of one, or of a piece of one that is longer than a row."""
+
     pieces: int = 0
     documents: int = 0
     loss: float = 0.0
@@ -121,7 +124,7 @@ class _Tally:
     text_bytes: int = 0
     units: int = 0  # of an objective, whose losses are those of no tokens
 
-    def add(self, other: _Tally) -> None:
+    def add(self, other: Tally) -> None:
         for part in fields(self):
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
@@ -141,56 +144,6 @@ class _Tally:
         )
 
 
-_A_SOURCE = "name, __len__ and document(index)"
-_OF_DOCUMENTS = "; Documents(name, [...]) is one of a list of Document"
-
-
-def _shown(given: object) -> str:
-    return " ".join(repr(given).split())[:60]
-
-
-def _instead(given: object) -> str:
-    """What to do with what is no source, where that can be told."""
-    first = given[0] if isinstance(given, list | tuple) and given else given
-    if isinstance(first, Document):
-        return _OF_DOCUMENTS
-    if isinstance(first, Mapping) or hasattr(given, "save_to_disk"):
-        return (
-            "; open_rows(config, rows) reads rows, such as those of a datasets.Dataset, as those of a file are read; "
-            "Documents(name, [...]) is a source of a list of Document"
-        )
-    return ""
-
-
-def check_source(source: object) -> None:
-    """Raises ConfigError where it is a document, a path, or several sources."""
-    if not _is_source(source):
-        its = ", each of them alone" if isinstance(source, list | tuple) else ""
-        first = source[0] if isinstance(source, list | tuple) and source else source
-        raise ConfigError(
-            f"source: expected one Source ({_A_SOURCE}), such as open_sources gives a list of{its}, got "
-            f"{_shown(source)}{_instead(first)}"
-        )
-
-
-def check_sources(sources: Sequence[Source], name: str = "sources") -> None:
-    """Raises ConfigError where they are documents, a path, or one source."""
-    listed = isinstance(sources, Sequence) and not isinstance(sources, str)
-    wrong = [one for one in sources if not _is_source(one)] if listed else [sources]
-    if wrong:
-        raise ConfigError(
-            f"{name}: expected a list of Sources ({_A_SOURCE}), such as open_sources gives, got {_shown(wrong[0])}"
-            f"{_instead(wrong[0])}"
-        )
-    names = Counter(source.name for source in sources)
-    if twice := [name for name, times in names.items() if times > 1]:
-        raise ConfigError(f"{name}: two are called {twice[0]!r}; give each a name of its own, or score them apart")
-
-
-def _is_source(given: object) -> bool:
-    return all(hasattr(given, part) for part in ("name", "document", "__len__"))
-
-
 def _some(scores: Scores, sources: Sequence[Source]) -> Scores:
     """The scores. Raises DataError where no document was scored."""
     if scores.overall.documents:
@@ -200,6 +153,10 @@ def _some(scores: Scores, sources: Sequence[Source]) -> Scores:
     else:
         why = f"{', '.join(source.name for source in sources)}: empty" if sources else "sources: there are none"
     raise DataError(f"{NONE_SCORED}; {why}")
+
+
+Counted = Callable[[DocumentInfo, Tally], None]
+"""Told of a document, and of what is counted of it; of one that was cut, of each piece."""
 
 
 @apart_from_autocast()
@@ -216,6 +173,7 @@ def score(
     should_stop: Callable[[], bool] = lambda: False,
     at: Callable[..., None] = lambda phase, **more: None,
     told: Told = lambda document, losses: None,
+    counted: Counted = lambda document, tally: None,
     allow_none: bool = False,
     value: Value | None = None,
 ) -> Scores:
@@ -233,6 +191,7 @@ def score(
         should_stop: asked before every row.
         at: told what begins, row by row.
         told: told of the documents of this rank.
+        counted: likewise, of what is counted of each.
         allow_none: give scores of no documents too, where otherwise it is an error that none could be scored.
         value: by what documents of a source are told apart, for ``Scores.by_value``; None tells none apart.
 
@@ -258,7 +217,7 @@ def score(
     learning = composition.model.learning
     if learning is not None and learning.reference and losses is None:
         learning = None  # there is none here
-    counter = _Counter(composition.tokenizer, told, value, learning)
+    counter = _Counter(composition.tokenizer, told, counted, value, learning)
     incidents: list[Incident] = []
     forward = losses or composition.model
     model = composition.model
@@ -328,9 +287,10 @@ _Key = tuple[str, ...]
 class _Counter:
     tokenizer: Tokenizer
     told: Told
+    counted: Counted
     value: Value | None
     learning: Learning | None
-    tallies: dict[_Key, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
+    tallies: dict[_Key, Tally] = field(default_factory=lambda: defaultdict(Tally))
 
     def count(self, batch: PackedBatch, per_token: Tensor, predictions: Tensor) -> None:
         positions = batch.trained.numpy()
@@ -349,6 +309,7 @@ class _Counter:
             if self.value is not None and (value := self.value(document)) is not None:
                 self.tallies["value", document.source, value].add(tally)
             self.told(document, losses[low:high])
+            self.counted(document, tally)
 
 
 def _num_bytes(text: str) -> int:
@@ -362,8 +323,8 @@ def _by_document(
     positions: NDArray[np.int64],
     losses: NDArray[np.float64],
     right: NDArray[np.bool_],
-) -> list[_Tally]:
-    tallies = [_Tally(pieces=1, documents=int(one.counts), torn=int(one.counts and one.is_torn)) for one in documents]
+) -> list[Tally]:
+    tallies = [Tally(pieces=1, documents=int(one.counts), torn=int(one.counts and one.is_torn)) for one in documents]
     for document, tally, (low, high) in zip(documents, tallies, _spans(documents, positions), strict=True):
         tally.loss, tally.targets = float(losses[low:high].sum()), high - low
         if document.answer_start is not None:
@@ -380,8 +341,8 @@ def _spans(documents: Sequence[DocumentInfo], positions: NDArray[np.int64]) -> l
     return list(pairwise([0, *np.searchsorted(positions, ends).tolist()]))
 
 
-def _collect(tallies: dict[_Key, _Tally], incidents: list[Incident], parallel: Parallel) -> Scores:
-    merged: dict[_Key, _Tally] = defaultdict(_Tally)
+def _collect(tallies: dict[_Key, Tally], incidents: list[Incident], parallel: Parallel) -> Scores:
+    merged: dict[_Key, Tally] = defaultdict(Tally)
     bad: list[Incident] = []
     for theirs, their_incidents in parallel.gather_groups((dict(tallies), incidents)):
         bad += their_incidents

@@ -10,7 +10,7 @@ from kosmos.data.document import Source
 from kosmos.data.fingerprint import LOOKED_AT, sampled_fingerprint, tells_itself
 from kosmos.data.sources.given import SPLIT, is_noted, noted
 from kosmos.errors import ConfigError, DataError
-from kosmos.evaluate.score import check_sources
+from kosmos.evaluate.given_sources import check_sources
 from kosmos.train.length import Report, Wait
 
 
