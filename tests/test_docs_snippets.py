@@ -55,7 +55,6 @@ PARTS = ("file: ", "put: ", "from: ", "board: ", "cells")
 AFTER = {
     "chats": "with_runs",
     "after a run": "with_runs",
-    "two runs": "with_answers",
     "transcripts": "with_transcripts",
 }
 """Markers of blocks that want a run to be there, and the fixtures that make it."""
@@ -96,18 +95,6 @@ def with_runs(at_home: Path) -> Path:
 
 
 @pytest.fixture
-def with_answers(at_home: Path) -> Path:
-    """With the answers of two runs: of 20 documents one has 8 right, the other these and 6 more."""
-    for name, count in (("one", 8), ("other", 14)):
-        said = ("yes" if number < count else "no" for number in range(20))
-        lines = (
-            {"source": "vqa", "document": f"vqa.jsonl:{n}", "expected": "yes", "answer": a} for n, a in enumerate(said)
-        )
-        (at_home / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return at_home
-
-
-@pytest.fixture
 def with_transcripts(at_home: Path) -> Path:
     """With recordings whose texts are in files of their names."""
     cue = "1\n00:00:0{} --> 00:00:02{}\nHello\nyou.\n\n2\n00:01:02{} --> 00:01:03{}\nBye.\n"
@@ -144,18 +131,6 @@ def test_transcripts_become_rows_as_the_page_says(with_transcripts: Path) -> Non
     run_block(files)
     source = open_source("corpus", **known)
     assert [source.document(row).segments[1].text for row in range(2)] == ["Hello you.", "Bye."]
-
-
-def test_two_runs_are_compared_as_the_page_says(with_answers: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = blocks("python", "two runs")
-    run_block(block)
-    said = re.fullmatch(
-        r"difference \+0\.3000, 95 % from (\S+) to (\S+); p = 0\.0312\n", capsys.readouterr().out
-    )  # 2 / 2 ** 6
-    assert said is not None and 0 < float(said[1]) < 0.3 < float(said[2])
-    (with_answers / "other.jsonl").write_text("")
-    with pytest.raises(SystemExit, match="not about the same documents"):
-        run_block(block)
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)

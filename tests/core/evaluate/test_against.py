@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 
 from kosmos import make_run
 from kosmos.cli import main
+from kosmos.commands.differences import difference_lines
+from kosmos.evaluate.paired import Difference, of_shares
 from kosmos.train.run import train_model
+from support.pages import blocks
 
 ROWS = [{"prompt": f"{n % 7} is", "completion": " odd" if n % 7 % 2 else " even and more"} for n in range(40)]
 OFFERS = [{"query": f"{n % 7} is", "choices": ["odd", "even and more"], "gold": 1 - n % 7 % 2} for n in range(9)]
@@ -117,3 +121,13 @@ def test_what_is_not_compared_is_refused(
     assert f"--against {runs / 'other'}@x: expected the number of a step, or best, got 'x' behind the @" in (
         capsys.readouterr().err
     )
+
+
+def test_the_page_shows_a_table_as_it_is_printed() -> None:
+    (block,) = blocks("text", "against")
+    loss = Difference(40, 0.0060, 0.0953, -0.0894, -0.1249, -0.0539, 8.1e-07, figure="loss")
+    right = of_shares([((1, 1), (n < 23, 1)) for n in range(40)])
+    chosen = of_shares([((1, 1), (n < 25, 1)) for n in range(30)])
+    found = [loss, replace(right, figure="exact_match")]
+    found += [replace(chosen, kind="choices", name="arc_easy", figure=f) for f in ("accuracy", "accuracy_by_length")]
+    assert list(difference_lines(found)) == block.text.splitlines()[1:]

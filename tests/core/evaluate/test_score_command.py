@@ -201,3 +201,62 @@ def test_columns_of_a_table_are_named_and_an_empty_answer_is_one(tmp_path: Path,
     for wrong in ("{path: a, columns: {said: hyp}}", "{columns: {answer: hyp}}", "{path: a, root: b}"):
         assert main(["score", wrong]) == 2
         assert "expected" in capsys.readouterr().err
+
+
+def answered(file: Path, right: int, **more: object) -> Path:
+    """Of 20 documents so many are right."""
+    said = ["Yes" if number < right else "no" for number in range(20)]
+    lines = ({"source": "s", "document": f"d:{n}", "expected": "yes", "answer": a} | more for n, a in enumerate(said))
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def test_answers_of_two_models_to_the_same_documents_are_compared(tmp_path: Path, capsys) -> None:
+    one, other = answered(tmp_path / "one.jsonl", 14), answered(tmp_path / "other.jsonl", 8)
+    case = ["--metric", "{name: exact_match, ignore_case: true}"]
+    assert main(["score", str(one), "--against", str(other), *case, "--json"]) == 0
+    against = json.loads(capsys.readouterr().out)["against"]
+    assert against["file"] == str(other)
+    whole, source = against["differences"]
+    assert (whole["kind"], whole["figure"], source["name"]) == ("all", "exact_match", "s")
+    assert (whole["documents"], whole["only_first"], whole["only_second"]) == (20, 6, 0)
+    assert whole["difference"] == pytest.approx(0.3) and whole["p"] == pytest.approx(2 / 2**6)
+    assert 0 < whole["low"] < 0.3 < whole["high"]
+    assert main(["score", str(one), "--against", str(other)]) == 0  # "Yes" is not "yes"
+    table = capsys.readouterr().out.splitlines()[1:]
+    assert table[0] == f"first {one}, second {other}" and table[-1].split()[:5] == [
+        "all,",
+        "exact",
+        "match",
+        "20",
+        "0.00",
+    ]
+
+
+def test_lines_of_choices_say_themselves_what_is_right_and_lines_of_ones_own_are_paired_by_number(
+    tmp_path: Path, capsys
+) -> None:
+    one = answered(tmp_path / "one.jsonl", 0, is_right=True, is_right_by_length=False)
+    other = answered(tmp_path / "other.jsonl", 20, is_right=False, is_right_by_length=False)
+    for file in (one, other):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        own = ({name: v for name, v in line.items() if name not in ("source", "document")} for line in lines)
+        file.write_text("".join(json.dumps(line) + "\n" for line in own))
+    assert main(["score", str(one), "--against", str(other), "--json"]) == 0
+    found = {
+        (d["kind"], d["figure"]): d["difference"] for d in json.loads(capsys.readouterr().out)["against"]["differences"]
+    }
+    assert found["all", "accuracy"] == 1 and found["all", "accuracy_by_length"] == 0
+
+
+def test_answers_to_other_documents_are_refused(tmp_path: Path, capsys) -> None:
+    one = answered(tmp_path / "one.jsonl", 14)
+    others = {
+        "is of": answered(tmp_path / "few.jsonl", 3).read_text().split("\n", 1)[1],
+        "d:0: ": answered(tmp_path / "else.jsonl", 3, expected="no").read_text(),
+        "d:0 has several answers, and one of each document is compared": one.read_text() * 2,
+    }
+    for said, text in others.items():
+        (tmp_path / "other.jsonl").write_text(text)
+        assert main(["score", str(one), "--against", str(tmp_path / "other.jsonl")]) == 3
+        assert said in (line := capsys.readouterr().err) and "Traceback" not in line

@@ -72,6 +72,7 @@ def check_against(against: Sequence[str] | None, others: Mapping[str, object]) -
         if option := next((name for name, value in others.items() if value is not None), None):
             raise ConfigError(
                 f"--against and {option}: what is compared is losses, exact match and choices; leave one of the two out"
+                " (answers that are written compare by: kosmos score ONE.jsonl --against OTHER.jsonl)"
             )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kosmos.commands.against_file import Against, Answers, compared_answers, compared_lines, compared_row
 from kosmos.commands.answer_columns import ANSWERS, RIGHT, SUCH_AS, Line, by_role, named_file, right_beside
 from kosmos.commands.arguments import refuse_empty, refuse_ranks
 from kosmos.commands.by_value import class_lines, figures_by_value, told, value_lines
@@ -28,6 +29,8 @@ from kosmos.visible import say
 
 if TYPE_CHECKING:
     from kosmos.evaluate.answer import Generated
+    from kosmos.evaluate.metrics import TextMetric
+    from kosmos.evaluate.paired import Difference
 
 Metric = Annotated[
     list[str] | None,
@@ -56,6 +59,7 @@ def score(
     ],
     metric: Metric = None,
     by: By = None,
+    against: Against = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Score answers of a file: kosmos score answers.jsonl --metric word_error_rate
@@ -65,6 +69,7 @@ def score(
     """
     refuse_ranks("kosmos score")
     refuse_empty("--by", by)
+    refuse_empty("--against", against)
     named = metrics_of(metric or ())
     file, columns = named_file(file)
 
@@ -96,6 +101,7 @@ def score(
                 result.setdefault("by_class", {})[source] = classes
             if by is not None:
                 apart[source] = figures_by_value(found, [values[place] for place in places], metrics, _warn)
+        compared = [] if against is None else _compared(against, answers, path, metrics["exact_match"], result)
         if by is not None:
             result["by_value"] = told(by, {"generated": apart})
         if alone := without_several([answer for _, answer in answers], metrics):
@@ -109,6 +115,7 @@ def score(
     else:
         lines = [*generated_lines(result["generated"]), *class_lines(result.get("by_class", {}))]
         lines += value_lines(result.get("by_value", {}), "generated")
+        lines += compared_lines(file, result["against"], compared) if against is not None else []
         say("\n".join(lines))
     if (error := failure([*failed])) is not None:
         raise error
@@ -116,6 +123,17 @@ def score(
 
 def _warn(line: str) -> None:
     say(f"warning: {line}", file=sys.stderr)
+
+
+def _compared(
+    against: str, answers: Answers, path: Path, exact_match: TextMetric, result: dict[str, Any]
+) -> list[Difference]:
+    """How the answers of ``path`` differ from those of another file, which are put into ``result`` too."""
+    other, columns = named_file(against)
+    theirs, _ = _read(Path(other), columns, may_be_cut=False)
+    found = compared_answers(answers, theirs, (path, Path(other)), exact_match)
+    result["against"] = compared_row(other, found)
+    return found
 
 
 def _source(line: Line, path: Path) -> str:

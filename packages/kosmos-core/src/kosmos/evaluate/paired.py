@@ -84,12 +84,14 @@ def paired(
     second: Mapping[Key, Counted],
     unread: Collection[Key] = (),
     names: tuple[str, str] = ("the first", "the second"),
+    advice: str = "score both on the same: name documents with --data, or questions with --choices",
 ) -> Paired:
     """Pair what two models have counted.
 
     Args:
         unread: what either could not score, which is left out of both.
         names: of the two models, for errors.
+        advice: what to do where they have scored other documents.
 
     Raises:
         DataError: they have scored other documents, or documents of one name of which other text is learned.
@@ -97,13 +99,12 @@ def paired(
     both = [key for key in first if key in second]
     each = ((first, second), (second, first))
     alone = [[key for key in own if key not in other and key not in unread] for own, other in each]
-    advice = "score both on the same: name documents with --data, or questions with --choices"
     for name, keys in zip(names, alone, strict=True):
         if keys:
             counts = f"{len(first):,} of {names[0]} and {len(second):,} of {names[1]} were scored"
             raise DataError(
-                f"not the same documents: {counts}, and {len(both):,} are the same; {keys[0][2]} of source "
-                f"{keys[0][1]} is of {name} alone; {advice}"
+                f"not the same documents: {counts}, and {len(both):,} are the same; {keys[0][2]}{_of(keys[0])} is "
+                f"of {name} alone; {advice}"
             )
     if not both:
         raise DataError(f"no document was scored by {names[0]} and by {names[1]}; {advice}")
@@ -112,11 +113,15 @@ def paired(
         # A tokenizer may lose a space at the start of what it decodes.
         if abs(one.text_bytes - other.text_bytes) > max(one.pieces, other.pieces):
             raise DataError(
-                f"{key[2]} of source {key[1]}: {names[0]} learns {one.text_bytes:,} bytes of it and {names[1]} "
+                f"{key[2]}{_of(key)}: {names[0]} learns {one.text_bytes:,} bytes of it and {names[1]} "
                 f"{other.text_bytes:,}; lay it out alike for both, such as --data '{{path: PATH, template: ...}}'"
             )
     left_out = len({*first, *second}) - len(both)
     return Paired({key: (first[key], second[key]) for key in both}, left_out)
+
+
+def _of(key: Key) -> str:
+    return f" of source {key[1]}" if key[1] else ""
 
 
 def differences(found: Paired) -> list[Difference]:
