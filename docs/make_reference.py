@@ -19,6 +19,7 @@ from kosmos.cli import GLOBAL_OPTIONS, build_command
 from kosmos.components import Spec
 from kosmos.config import (
     BackboneConfig,
+    ChoicesConfig,
     ComponentConfig,
     DataConfig,
     DocumentsConfig,
@@ -26,7 +27,6 @@ from kosmos.config import (
     GuardConfig,
     ModalityConfig,
     ParallelConfig,
-    RowsConfig,
     RunConfig,
     SourceConfig,
     StreamConfig,
@@ -67,7 +67,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("evaluate", EvaluateConfig),
     ("evaluate.generate", WrittenConfig),
     ("evaluate.sources[N]", DocumentsConfig),
-    ("evaluate.choices[N]", RowsConfig),
+    ("evaluate.choices[N]", ChoicesConfig),
     ("checkpoint", CheckpointConfig),
     ("profile", ProfileConfig),
 )

@@ -17,6 +17,7 @@ from kosmos.config_held_out import HeldOutConfig
 from kosmos.config_length import LengthConfig
 from kosmos.config_profile import ProfileConfig
 from kosmos.config_scored import ScoredConfig
+from kosmos.config_shots import ShotsConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
 from kosmos.config_written import WrittenConfig
@@ -133,6 +134,10 @@ class RowsConfig(Strict):
     @classmethod
     def _from_path(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
+
+
+class ChoicesConfig(ShotsConfig, RowsConfig):
+    """Questions that offer several answers. A bare string is the path."""
 
 
 class DocumentsConfig(RowsConfig):
@@ -304,7 +309,7 @@ class EvaluateConfig(ScoredConfig):
     sources: list[DocumentsConfig] = Field(default_factory=list)
     """What is scored and never trained on, beside what ``data.sources`` hold out: of data that state a split their
     held-out part, of others all. Fields are those of ``data.sources`` but ``weight``, ``limit`` and ``held_out``."""
-    choices: list[RowsConfig] = Field(default_factory=list)
+    choices: list[ChoicesConfig] = Field(default_factory=list)
     """Questions that offer several answers, of files as of ``kosmos eval --choices``, scored with what is held out: how
     often the right answer is the likeliest is the exact match of a source of this name."""
     generate: WrittenConfig | None = None

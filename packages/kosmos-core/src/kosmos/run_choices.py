@@ -9,25 +9,27 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kosmos.config import RowsConfig, RunConfig
+from kosmos.config import ChoicesConfig, RunConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
-from kosmos.data.sources.opening import open_parts
-from kosmos.data.sources.source import RowSource
-from kosmos.errors import ConfigError, DataError
+from kosmos.data.sources.opening import Parts, open_parts, short_name
+from kosmos.data.sources.source import RowSource, unweighed
+from kosmos.errors import ConfigError, DataError, EmptySplit
 from kosmos.given import MADE_BY, check_is
 from kosmos.mistakes import explain
 from kosmos.plugins import Registry
 from kosmos.run_sources import chats_among, distinct, naming, to_score
 
 CHOICES = "evaluate.choices"
+MOST_EXAMPLES = 1_000
+"""Questions among which examples are drawn: more of a file are not read."""
 NAME_CHOICES = "give it another name (evaluate.choices.N.name=...)"
 
 
 def open_choices(
     config: RunConfig,
     registry: Registry,
-    paths: Sequence[str | Path | Mapping[str, Any] | RowsConfig],
+    paths: Sequence[str | Path | Mapping[str, Any] | ChoicesConfig],
     *,
     encode: Callable[[str], Sequence[int]],
     root: Path | None = None,
@@ -53,14 +55,13 @@ def open_choices(
         raise ConfigError(f"paths: expected a list of paths, got {paths!r:.100}")
     entries = [entry_of("paths", one) for one in paths]
     entries = [entry if entry.root else entry.model_copy(update={"root": root}) for entry in entries]
-    even = config.evaluate.is_even
-    sources = [ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode, even) for entry in entries]
+    sources = [_opened(config, registry, entry, chat, max_rows, encode) for entry in entries]
     return distinct(sources, "--choices", "score them one after the other")
 
 
-def entry_of(where: str, given: Any) -> RowsConfig:
+def entry_of(where: str, given: Any) -> ChoicesConfig:
     """What names a file of questions, as an entry of ``evaluate.choices``. Raises ConfigError where it is none."""
-    if isinstance(given, RowsConfig):
+    if isinstance(given, ChoicesConfig):
         return given
     if not isinstance(given, str | PathLike | Mapping):
         raise ConfigError(f"{where}: expected a list of paths, got {given!r:.100}")
@@ -85,22 +86,55 @@ def open_own_choices(
     Raises: as ``open_choices``.
     """
     chat, sources = chats_among(config.data.sources) is not None, list[ChoiceSource]()
-    even = config.evaluate.is_even
     for number, entry in enumerate(config.evaluate.choices):
         with naming(number, 2, CHOICES):
-            sources.append(ChoiceSource(_rows(config, registry, entry), chat, max_rows, encode, even))
+            sources.append(_opened(config, registry, entry, chat, max_rows, encode))
     if taken := {source.name for source in held_out} & {source.name for source in sources}:
         raise ConfigError(f"{CHOICES}: what is held out has a source {min(taken)!r} too; {NAME_CHOICES}")
     return distinct(sources, CHOICES, NAME_CHOICES)
 
 
-def _rows(config: RunConfig, registry: Registry, entry: RowsConfig) -> RowSource:
-    """The rows of questions: those that the data state as held out, or all. Raises DataError where it has none."""
-    parts = open_parts(
-        entry.path, registry=registry, modalities=list(config.modalities), name=entry.name, columns=entry.columns,
+def name_of(entry: ChoicesConfig) -> str:
+    """What scores call it: what is asked with examples in front is something else than what is asked without."""
+    return entry.name or short_name(entry.path) + (f"_{entry.shots}_shot" if entry.shots else "")
+
+
+def _opened(
+    config: RunConfig,
+    registry: Registry,
+    entry: ChoicesConfig,
+    chat: bool,
+    max_rows: int,
+    encode: Callable[[str], Sequence[int]],
+) -> ChoiceSource:
+    """Raises DataError where an entry has no questions, or too few to be examples."""
+    asked, even = _rows(to_score(_parts(config, registry, entry, entry.path)), entry.path), config.evaluate.is_even
+    if not entry.shots:
+        return ChoiceSource(asked, chat, max_rows, encode, even)
+    path = entry.shots_from or entry.path
+    try:
+        trained = _parts(config, registry, entry, path).part("train", 0.0)
+    except EmptySplit as error:
+        raise DataError(
+            f"data {path!r}: holds nothing that may be an example: all of it is held out; name a file of others "
+            "(shots_from)"
+        ) from error
+    pool = ChoiceSource(_rows(unweighed(trained), path), chat, MOST_EXAMPLES, encode)
+    if len(pool.offers) < entry.shots:
+        there = f"got {len(pool.offers)}"
+        raise DataError(f"data {path!r}: expected {entry.shots} questions to be examples (shots) or more, {there}")
+    return ChoiceSource(asked, chat, max_rows, encode, even, entry.shots, pool)
+
+
+def _parts(config: RunConfig, registry: Registry, entry: ChoicesConfig, path: str) -> Parts:
+    return open_parts(
+        path, registry=registry, modalities=list(config.modalities), name=name_of(entry), columns=entry.columns,
         root=entry.root, asked=True, choices=True,
     )  # fmt: skip
-    source = to_score(parts)
+
+
+def _rows(source: Source, path: str) -> RowSource:
+    """Raises DataError where they are no rows."""
     if not isinstance(source, RowSource):
-        raise DataError(f"data {entry.path!r}: a registered dataset has no rows with choices; name a file or a folder")
+        raise DataError(f"data {path!r}: a registered dataset has no rows with choices; name a file or a folder")
     return source

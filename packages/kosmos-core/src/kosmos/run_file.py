@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from kosmos.chats import LAYOUTS
-from kosmos.config import ComponentConfig, DocumentsConfig, RunConfig, SourceConfig
+from kosmos.config import ChoicesConfig, ComponentConfig, RowsConfig, RunConfig, SourceConfig
 from kosmos.config_length import LENGTHS
 from kosmos.errors import ConfigError
 from kosmos.given import path_of
@@ -30,7 +30,7 @@ LISTS = ("sources", "trackers", "observers", "metrics")
 _ONE_COLUMN = re.compile(r"data\.sources\.(\d+\.)?held_out")
 """A mapping of one key, which another takes the place of."""
 _Part = TypeVar("_Part", bound=ComponentConfig | None)
-_Entry = TypeVar("_Entry", bound=DocumentsConfig)
+_Entry = TypeVar("_Entry", bound=RowsConfig)
 
 YAML_SUFFIXES = (".yaml", ".yml")
 SUCH_AS = "such as 'modalities: [image]'"
@@ -369,9 +369,11 @@ def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunCo
     return config.model_copy(update=changes)
 
 
-def _places(entry: DocumentsConfig, absolute: Callable[[str], str]) -> dict[str, Any]:
+def _places(entry: RowsConfig, absolute: Callable[[str], str]) -> dict[str, Any]:
     """The paths of a source as they are from anywhere."""
-    return {"path": absolute(entry.path), "root": None if entry.root is None else Path(os.path.abspath(entry.root))}
+    its = {"shots_from": entry.shots_from} if isinstance(entry, ChoicesConfig) else {}
+    paths = {name: path and absolute(path) for name, path in {"path": entry.path, **its}.items()}
+    return {**paths, "root": None if entry.root is None else Path(os.path.abspath(entry.root))}
 
 
 def _with_absolute(part: _Part, option: str, absolute: Callable[[str], str]) -> _Part:

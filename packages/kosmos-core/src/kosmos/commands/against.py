@@ -21,7 +21,7 @@ from kosmos.errors import ConfigError
 from kosmos.visible import in_a_line, say
 
 if TYPE_CHECKING:
-    from kosmos.config import DocumentsConfig, RowsConfig
+    from kosmos.config import ChoicesConfig, DocumentsConfig
     from kosmos.data.batch import DocumentInfo
     from kosmos.evaluate.choices import Chosen
     from kosmos.evaluate.paired import Counted, Key
@@ -43,7 +43,7 @@ class Asked:
     """What is scored of each run."""
 
     data: Sequence[str | DocumentsConfig]
-    choices: Sequence[RowsConfig]
+    choices: Sequence[ChoicesConfig]
     root: str | None
     max_documents: int
     workers: int | None

@@ -18,7 +18,7 @@ from kosmos.errors import DataError
 from kosmos.visible import say
 
 if TYPE_CHECKING:
-    from kosmos.config import RowsConfig
+    from kosmos.config import ChoicesConfig
     from kosmos.data.choices import ChoiceSource
     from kosmos.data.quarantine import Incident
     from kosmos.evaluate.choices import ChoiceScore, Chosen
@@ -37,7 +37,7 @@ Choices = Annotated[
 ]
 
 
-def named_choices(given: Sequence[str]) -> list[RowsConfig]:
+def named_choices(given: Sequence[str]) -> list[ChoicesConfig]:
     """What each ``--choices`` names, as an entry of ``evaluate.choices`` would.
 
     Raises:
@@ -55,14 +55,17 @@ def named_choices(given: Sequence[str]) -> list[RowsConfig]:
     return found
 
 
-def columns_of(entries: Sequence[RowsConfig]) -> dict[str, Any]:
+def columns_of(entries: Sequence[ChoicesConfig]) -> dict[str, Any]:
     """What answers depend on beside the names of files of questions, as plain values: nothing of most."""
     named = [entry.columns for entry in entries]
-    return {"choices_columns": named} if any(named) else {}
+    shots = [(entry.shots, entry.shots_from and Path(entry.shots_from).name) for entry in entries]
+    return ({"choices_columns": named} if any(named) else {}) | (
+        {"choices_shots": shots} if any(count for count, _ in shots) else {}
+    )
 
 
 def opened_choices(
-    run: SavedRun, entries: Sequence[RowsConfig], root: str | None, max_documents: int
+    run: SavedRun, entries: Sequence[ChoicesConfig], root: str | None, max_documents: int
 ) -> list[ChoiceSource]:
     """Questions that offer several answers, of which what is passed over is told.
 

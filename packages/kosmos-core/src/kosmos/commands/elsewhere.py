@@ -42,7 +42,7 @@ EVAL = {
     "answers of --generate are greedy, of at most --max-new-tokens": (
         "gen_kwargs generation_kwargs temperature top_k top_p num_beams seed do_sample"
     ),
-    "questions are asked as they stand": "num_fewshot few_shot fewshot",
+    "as a field of its file: --choices '{path: FILE, shots: 5}'": "num_fewshot few_shot fewshot",
     "as a field of its source: --data '{path: PATH, template: ...}'": "template",
     "as a field of its source: --data '{path: PATH, columns: {...}}', or --choices '{path: PATH, columns: {...}}' of "
     "questions with answers to choose from": "columns",

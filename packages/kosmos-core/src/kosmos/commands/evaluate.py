@@ -133,7 +133,7 @@ def evaluate(
             raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
     if nproc is not None and not is_launched():
         raise typer.Exit(in_several("eval", context, nproc))
-    from kosmos.data.sources.opening import short_name
+    from kosmos.run_choices import name_of
     from kosmos.runtime.cores import helpers_of_rank
 
     if against:
@@ -155,7 +155,7 @@ def evaluate(
         sources = sources_of(run, output, given, root, alone=not own) if given or not choices else []
         of_data = [path_of(one) for one in given]
         lines, paths = AnswerLines(answers, resume=resume), [*of_data, *(one.path for one in named)]
-        asked = [one.name or short_name(one.path) for one in (*named, *own)]
+        asked = [name_of(one) for one in (*named, *own)]
         settings = {"command": "eval", "choices": asked, "max_documents": max_documents} | wanted.settings()
         settings |= columns_of([*named, *own]) | settings_of(given)
         check_written(answers, generate, asked)

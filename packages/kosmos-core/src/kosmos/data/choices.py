@@ -13,6 +13,7 @@ from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.quarantine import Incident
+from kosmos.data.shots import BETWEEN, drawn, in_front, is_same
 from kosmos.data.sources.choices import CALLED, ChoiceLayout, Offer, read_offer
 from kosmos.data.sources.source import RowSource
 from kosmos.data.spread import spread
@@ -37,6 +38,8 @@ class ChoiceSource:
         max_rows: of which the first are not taken but some, as ``spread`` chooses them.
         encode: tokens of a text, as the model takes them.
         even: as of ``spread``.
+        shots: so many questions of ``pool`` stand with their right answers in front of each, drawn by its number.
+        pool: those questions, of which one that is the same as that which is asked is passed over.
     """
 
     source: RowSource
@@ -44,6 +47,8 @@ class ChoiceSource:
     max_rows: int
     encode: Callable[[str], Sequence[int]]
     even: bool = False
+    shots: int = 0
+    pool: ChoiceSource | None = None
     name: str = field(init=False)
     incidents: list[Incident] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
@@ -81,7 +86,7 @@ class ChoiceSource:
     def question(self, place: int) -> Document:
         """What stands before each answer of the row at a place of ``rows``. Raises SampleError as the source does."""
         asked = self._read(self.rows[place])
-        return Document(asked.origin, _opened(asked) if self.chat or is_chat(asked) else _content(asked))
+        return Document(asked.origin, self._before(place, asked, chat=self.chat or is_chat(asked)))
 
     def document(self, index: int) -> Document:
         """The question and one of the answers, which is learned. Raises SampleError as the source does.
@@ -93,13 +98,42 @@ class ChoiceSource:
         place, answer = self._at(index)
         answers, asked = self.offers[place].answers, self._read(self.rows[place])
         chat = self.chat or is_chat(asked)
-        content = () if chat else _content(asked)
-        space = "" if chat else _space(content, answers)
+        before = self._before(place, asked, chat=chat)
+        space = "" if chat else _space(before, answers)
         ends = _goes_on([self.encode(space + said) for said in answers])
         said = Text(space + answers[answer], train=True)
         if chat:  # the last text leaves the end of the document out
-            return Document(self.origin(index), (*_opened(asked), said, Mark(END, train=ends), Text("")))
-        return Document(self.origin(index), (*content, said) if ends else (*content, said, Text("")))
+            return Document(self.origin(index), (*before, said, Mark(END, train=ends), Text("")))
+        return Document(self.origin(index), (*before, said) if ends else (*before, said, Text("")))
+
+    def _before(self, place: int, asked: Document, *, chat: bool) -> tuple[Segment, ...]:
+        """The question with the examples in front of it."""
+        own = _opened(asked) if chat else _content(asked)
+        if self.pool is None or not self.shots:
+            return own
+        examples: list[tuple[Segment, ...]] = []
+        for number in drawn(len(self.pool.offers), self.rows[place]):
+            example = self.pool.example(number, asked, chat=chat)
+            if example is not None:
+                examples.append(example)
+            if len(examples) == self.shots:
+                return in_front(examples, own)
+        raise SampleError(f"{self.shots} examples are to stand in front of it, and there are {len(examples)}")
+
+    def example(self, place: int, asked: Document, *, chat: bool) -> tuple[Segment, ...] | None:
+        """The row at a place of ``rows`` with its right answer, to stand in front of another question. None where it
+        is the same question, or cannot be read, or is a chat and the other is none."""
+        try:
+            own = self._read(self.rows[place])
+        except SampleError:
+            return None
+        if own.origin == asked.origin or is_same(own.segments, asked.segments) or (is_chat(own) and not chat):
+            return None
+        answers, right = self.offers[place]
+        if chat:
+            return (*_opened(own), Text(answers[right]), Mark(END))
+        content = _content(own)
+        return (*content, Text(f"{_space(content, answers)}{answers[right]}{BETWEEN}"))
 
     def _read(self, row: int) -> Document:
         try:

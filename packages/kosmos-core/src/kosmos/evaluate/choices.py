@@ -142,7 +142,8 @@ def score_choices(
     results = {}
     for source in sources:
         result, unknown = _of_source(source, found, broken, chosen)
-        longer = f"with its question it takes more than the {composition.planner.most:,} tokens of a row"
+        examples = f" and its {source.shots} examples" if source.shots else ""
+        longer = f"with its question{examples} it takes more than the {composition.planner.most:,} tokens of a row"
         causes = {answer: NOT_FINITE if (source.name, answer) in found else longer for answer in unknown}
         incidents += [Incident(answer, source.name, SampleError.code, cause) for answer, cause in causes.items()]
         results[source.name] = result

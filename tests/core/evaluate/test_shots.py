@@ -1,0 +1,175 @@
+"""Questions with examples in front of them: ``shots`` of ``evaluate.choices`` and ``kosmos eval --choices``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kosmos import Mark, Media, Text, load_run, make_run
+from kosmos.cli import main
+from kosmos.data.choices import ChoiceSource
+from kosmos.data.shots import drawn, in_front
+from kosmos.run_choices import open_choices
+from kosmos.run_file import with_absolute_sources
+from kosmos.train.run import train_model
+from support.runs import rows_of
+
+ASKED = [{"question": f"{n} + 1?", "choices": [str(n + 1), str(n + 2)], "answer": "AB"[n % 2]} for n in range(6)]
+SAID = [ASKED[n]["choices"][n % 2] for n in range(6)]
+
+
+def lines(file: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shots")
+    lines(folder / "rows.jsonl", [{"text": f"{n} + 1? {n + 1}"} for n in range(8)])
+    config = {
+        "modalities": ["image"], "data": {"sources": [str(folder / "rows.jsonl")], "tokens_per_pack": 96, "workers": 0},
+        "backbone": {"name": "decoder", "width": 32, "layers": 1, "heads": 2, "ffn_width": 48},
+        "train": {"steps": 2, "warmup_steps": 1, "precision": "fp32"}, "trackers": [], "output": str(folder / "run"),
+    }  # fmt: skip
+    train_model(make_run(config))
+    lines(folder / "asked.jsonl", ASKED)
+    return folder
+
+
+def opened(run: Path, entry: Mapping[str, Any], *, chat: bool = False) -> ChoiceSource:
+    parts = load_run(run / "run", device="cpu").composition
+    (source,) = open_choices(parts.config, parts.registry, [entry], encode=parts.tokenizer.encode, chat=chat)
+    return source
+
+
+def told(capsys: pytest.CaptureFixture[str], run: Path, entry: object, *more: object) -> dict[str, Any]:
+    named = entry if isinstance(entry, str) else json.dumps(entry)
+    assert main(["eval", str(run / "run"), "--choices", named, "--json", "--workers", "0", *map(str, more)]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_other_questions_of_the_file_stand_in_front_with_their_right_answers(run: Path) -> None:
+    source = opened(run, {"path": str(run / "asked.jsonl"), "shots": 3})
+    assert source.name == "asked_3_shot"
+    orders = set()
+    for place in range(6):
+        (text,) = source.question(place).segments
+        assert isinstance(text, Text) and not text.train
+        *examples, question = text.text.split("\n\n")
+        numbers = [int(example[0]) for example in examples]
+        assert examples == [f"{n} + 1? {SAID[n]}" for n in numbers] and question == f"{place} + 1?"
+        assert len({*numbers, place}) == 4
+        orders.add(tuple(numbers))
+        for answer in (0, 1):
+            before, said, _ = source.document(source.number(place, answer)).segments
+            assert before == text and said == Text(f" {place + 1 + answer}", train=True)
+    assert len(orders) > 2  # each question has its own
+    again = opened(run, {"path": str(run / "asked.jsonl"), "shots": 3})
+    assert [again.question(n).segments for n in range(6)] == [source.question(n).segments for n in range(6)]
+
+
+def test_an_answer_is_as_likely_as_behind_the_same_text_written_by_hand(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"path": str(run / "asked.jsonl"), "shots": 2}
+    source = opened(run, entry)
+    texts = [source.question(n).segments[0].text for n in range(6)]
+    by_hand = [{**row, "context": text.rpartition("\n")[0]} for row, text in zip(ASKED, texts, strict=True)]
+    written = []
+    for name, given in (("shots", entry), ("hand", {"path": str(lines(run / "by_hand.jsonl", by_hand))})):
+        found = told(capsys, run, given, "--answers", run / f"{name}.answers")
+        written.append(rows_of(run / f"{name}.answers"))
+    assert found["choices"]["by_hand"]["documents"] == 6
+    for one, other in zip(*written, strict=True):
+        assert one["prompt"] == other["prompt"]
+        assert one["log_probabilities"] == pytest.approx(other["log_probabilities"], abs=1e-4)  # measured: 0
+    plain = told(capsys, run, str(run / "asked.jsonl"), "--answers", run / "plain.answers")
+    assert [*plain["choices"]] == ["asked"]
+    assert [row["prompt"] for row in rows_of(run / "plain.answers")] == [row["question"] for row in ASKED]
+
+
+def test_examples_are_of_what_is_to_be_trained_on_or_of_another_file_and_never_the_question(run: Path) -> None:
+    split = [{**row, "split": "test" if n < 3 else "train"} for n, row in enumerate(ASKED)]
+    source = opened(run, {"path": str(lines(run / "split.jsonl", split)), "shots": 3})
+    assert len(source.offers) == 3
+    for place in range(3):
+        assert {text[0] for text in source.question(place).segments[0].text.split("\n\n")[:-1]} == {"3", "4", "5"}
+    others = lines(run / "others.jsonl", [ASKED[0], ASKED[5]])
+    source = opened(run, {"path": str(run / "split.jsonl"), "shots": 1, "shots_from": str(others), "name": "mine"})
+    assert source.question(0).segments == (Text(f"5 + 1? {SAID[5]}\n\n0 + 1?"),) and source.name == "mine"
+
+
+def test_examples_of_chats_are_earlier_turns_behind_the_system_s_of_the_question(run: Path) -> None:
+    chats = [
+        {"messages": [{"role": "system", "content": f"s{n}"}, {"role": "user", "content": f"q{n}"}],
+         "choices": ["yes", "no"], "answer": n} for n in range(2)
+    ]  # fmt: skip
+    source = opened(run, {"path": str(lines(run / "chats.jsonl", chats)), "shots": 1})
+    end, user, assistant = Mark("<|end|>"), Mark("<|user|>"), Mark("<|assistant|>")
+    assert source.question(0).segments == (
+        Mark("<|system|>"), Text("s0"), end, user, Text("q1"), end, assistant, Text("no"), end,
+        user, Text("q0"), end, assistant,
+    )  # fmt: skip
+    asked = opened(run, {"path": str(run / "asked.jsonl"), "shots": 1}, chat=True).question(0).segments
+    assert [part for part in asked if isinstance(part, Mark)] == [user, end, assistant, end, user, end, assistant]
+
+
+def test_media_stay_where_they_are() -> None:
+    red, green = (Media("image", Path(f"{name}.png")) for name in ("red", "green"))
+    found = in_front([(red, Text("It is"), Text(" red\n\n"))], (green, Text("It is")))
+    assert found == (red, Text("It is red\n\n"), green, Text("It is"))
+
+
+def test_a_draw_has_every_number_once_and_hangs_on_the_question_alone() -> None:
+    assert sorted(drawn(9, 3)) == list(range(9)) and list(drawn(9, 3)) == list(drawn(9, 3)) != list(drawn(9, 4))
+
+
+def test_a_question_that_is_too_long_with_its_examples_is_left_out_and_named(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = [*ASKED, {"question": "long " * 16, "choices": ["a", "b"], "answer": "A"}]
+    entry = {"path": str(lines(run / "long.jsonl", long)), "shots": 2}
+    found = told(capsys, run, entry)
+    assert found["choices"]["long_2_shot"]["documents"] < 7
+    assert "with its question and its 2 examples it takes more than the 96 tokens of a row" in str(found["incidents"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "line", "status"),
+    [
+        ({"shots": 6}, "6 examples are to stand in front of it, and there are 5", 3),
+        ({"shots": 7}, "expected 7 questions to be examples (shots) or more, got 6", 3),
+        ({"shots_from": "x.jsonl"}, "shots_from: says where examples are drawn from; say how many", 2),
+        ({"shots": -1}, "shots", 2),
+        ({"shots": 1, "path": "held.jsonl"}, "all of it is held out; name a file of others (shots_from)", 3),
+    ],
+)
+def test_examples_that_are_not_there_are_refused(
+    run: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any], line: str, status: int
+) -> None:
+    lines(run / "held.jsonl", [{**row, "split": "test"} for row in ASKED])
+    entry = {"path": "asked.jsonl", **fields}
+    named = json.dumps({**entry, "path": str(run / entry["path"])})
+    assert main(["eval", str(run / "run"), "--choices", named, "--workers", "0"]) == status
+    said = capsys.readouterr()
+    assert line in said.err + said.out
+
+
+def test_a_run_asks_with_examples_and_keeps_where_they_are(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run)
+    choices = ["asked.jsonl", {"path": "asked.jsonl", "shots": 2, "shots_from": "asked.jsonl"}]
+    config = make_run(
+        load_run(run / "run", device="cpu").composition.config,
+        {"evaluate": {"choices": choices}, "output": str(run / "asking"), "train": {"steps": 1, "warmup_steps": 0}},
+    )
+    train_model(config)
+    (row, *_) = rows_of(run / "asking" / "held_out.jsonl")
+    assert {"asked", "asked_2_shot"} <= {*row["held_out"]["source"]}
+    kept = with_absolute_sources(config, ()).evaluate.choices
+    assert [one.shots_from for one in kept] == [None, str(run / "asked.jsonl")]
