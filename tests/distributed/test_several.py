@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -81,6 +82,23 @@ def test_scores_and_answers_are_those_of_one_process(folder: Path, capsys: pytes
     assert flat(found) == pytest.approx(flat(expected), rel=1e-2)  # rows are packed otherwise, and round otherwise
     counts = ("documents", "answers", "torn", "pieces")
     assert all(flat(found)[path] == value for path, value in flat(expected).items() if path.endswith(counts))
+
+
+def test_two_runs_are_compared_on_the_documents_of_all_processes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "run", folder / "copy")
+    named = ["--data", str(folder / "others.jsonl"), "--choices", str(folder / "asked.jsonl"), "--workers", "0"]
+    compared = ["eval", str(folder / "run"), "--against", str(folder / "copy"), *named, "--json"]
+    assert main(compared) == 0
+    expected = json.loads(capsys.readouterr().out)["against"][0]
+    status, printed, said = ended(in_two(compared))
+    assert (status, said) == (0, "")
+    (found,) = json.loads(printed)["against"]
+    assert found["documents"] == expected["documents"] == 11 + ROWS - len(BROKEN)
+    for one, other in zip(found["differences"], expected["differences"], strict=True):
+        assert one["documents"] == other["documents"] and one["difference"] == 0
+        assert one["first"] == pytest.approx(other["first"], rel=1e-2)
 
 
 def flat(result: dict[str, Any], before: str = "") -> dict[str, float]:

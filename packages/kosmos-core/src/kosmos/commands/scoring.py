@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kosmos.data.choices import ChoiceSource
     from kosmos.data.document import Source
     from kosmos.evaluate.choices import Chosen
-    from kosmos.evaluate.score import Counted, Score
+    from kosmos.evaluate.score import Counts, Score
     from kosmos.runtime.parallel import Parallel
     from kosmos.train.saved import SavedRun
 
@@ -43,7 +43,7 @@ def score_documents(
     result: dict[str, Any],
     parallel: Parallel,
     by: ByValue | None = None,
-    counted: Counted = lambda document, tally: None,
+    counted: Counts = lambda document, tally: None,
 ) -> None:
     """Put the scores of documents into ``result``, and by value into ``by``.
 

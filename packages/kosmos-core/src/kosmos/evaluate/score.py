@@ -155,7 +155,7 @@ def _some(scores: Scores, sources: Sequence[Source]) -> Scores:
     raise DataError(f"{NONE_SCORED}; {why}")
 
 
-Counted = Callable[[DocumentInfo, Tally], None]
+Counts = Callable[[DocumentInfo, Tally], None]
 """Told of a document, and of what is counted of it; of one that was cut, of each piece."""
 
 
@@ -173,7 +173,7 @@ def score(
     should_stop: Callable[[], bool] = lambda: False,
     at: Callable[..., None] = lambda phase, **more: None,
     told: Told = lambda document, losses: None,
-    counted: Counted = lambda document, tally: None,
+    counted: Counts = lambda document, tally: None,
     allow_none: bool = False,
     value: Value | None = None,
 ) -> Scores:
@@ -287,7 +287,7 @@ _Key = tuple[str, ...]
 class _Counter:
     tokenizer: Tokenizer
     told: Told
-    counted: Counted
+    counted: Counts
     value: Value | None
     learning: Learning | None
     tallies: dict[_Key, Tally] = field(default_factory=lambda: defaultdict(Tally))
