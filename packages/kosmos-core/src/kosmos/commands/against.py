@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kosmos.commands.arguments import as_step, aside, refuse_empty
+from kosmos.commands.arguments import as_step, refuse_empty
 from kosmos.commands.causes import incident_lines
 from kosmos.commands.choices import opened_choices
 from kosmos.commands.differences import difference_lines
@@ -18,6 +18,7 @@ from kosmos.commands.named_data import path_of
 from kosmos.commands.scoring import compile_kernels, refuse_nothing, score_documents, score_questions, sources_of, warn
 from kosmos.commands.several import loaded_by_all, shared
 from kosmos.errors import ConfigError
+from kosmos.own_output import aside
 from kosmos.visible import in_a_line, say
 
 if TYPE_CHECKING:
