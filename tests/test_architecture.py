@@ -42,6 +42,7 @@ RUN = FOUND | {
     "run_sources",
     "run_choices",
     "run_overlap",
+    "run_updates",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "visible": set(),
@@ -107,6 +108,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run_sources": FOUND | {"config", "data", "given", "patterns"},
     "run_choices": FOUND | {"config", "data", "given", "mistakes", "run_sources"},
     "run_overlap": FOUND | {"config", "data", "run_sources"},
+    "run_updates": FOUND | {"config", "data", "model"},
     "run_rows": FOUND | {"config", "data", "given", "strict"},
     "checkpoint": SURFACE | {"runtime", "files"},
     "reference": FOUND | {"options", "config", "mistakes", "elsewhere", "names"},

@@ -152,6 +152,34 @@ def test_updates_beside_weights_in_4_bits_belong_to_the_model_that_was_rounded(t
     torch.testing.assert_close(of_run(again, ids), expected)
 
 
+@pytest.mark.parametrize(("dtype", "train"), [("bfloat16", {}), ("float32", {"weights": "bf16", "precision": "bf16"})])
+def test_in_4_bits_the_base_of_a_second_stage_is_the_export_of_the_first(
+    dtype: str, train: dict[str, Any], tmp_path: Path, capsys: Any
+) -> None:
+    backbone = {"dtype": dtype, "lora": {"rank": 2, "quantize": "nf4"}}
+    base = base_at(tmp_path / "base", hidden_size=64)
+    first = trained(tmp_path / "first", base, backbone={**backbone, "lora": 2})
+    one = trained(tmp_path / "one", base, backbone=dict(backbone), train=train)
+    tensors, _ = written(one, tmp_path / "adapter of one")
+    second = trained(tmp_path / "second", base, backbone=dict(backbone), init=str(first))
+    assert "init.keep_updates" in refused(second, capsys)
+    assert main(["export", str(first), str(tmp_path / "merged"), "--for", "transformers"]) == 0
+    others, _ = written(second, tmp_path / "adapter", "--base", str(tmp_path / "merged"))
+    assert tensors.keys() == others.keys()
+
+
+@pytest.mark.parametrize("shape", [{"num_hidden_layers": 1}, {"hidden_size": 32}, {"intermediate_size": 64}])
+def test_a_base_of_another_shape_than_weights_in_4_bits_is_one_line(
+    shape: dict[str, int], tmp_path: Path, capsys: Any
+) -> None:
+    base = base_at(tmp_path / "base", hidden_size=64, intermediate_size=128)
+    run = tmp_path / "run"
+    given = {"name": "hf", "model": base, "lora": {"rank": 2, "quantize": "nf4"}}
+    save_run(compose_run(make_run({"backbone": given})), run, step=1)
+    other = base_at(tmp_path / "other", **{"hidden_size": 64, "intermediate_size": 128, **shape})
+    assert "is not what the updates of the run stand beside" in refused(run, capsys, "--base", other)
+
+
 def test_exports_of_one_checkpoint_are_the_same_bytes_and_hold_the_tokenizer(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", base_at(tmp_path / "base"), backbone={"lora": {"rank": 2, "whole": "norm"}})
     files = []

@@ -17,6 +17,9 @@ SHARED: dict[str, dict[str, Any]] = {
     "fsdp, 8 bits": {"backbone": {"width": 64, "ffn_width": 128},
                      "train": {"weights": "bf16", "precision": "bf16",
                                "optimizer": {"name": "lion8bit", "master": "bits8"}}},
+    "fsdp, 4 bits": {"backbone": {"name": "hf", "lora": {"rank": 4, "quantize": "nf4"},
+                                  "config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1,
+                                             "num_attention_heads": 2, "intermediate_size": 96}}},
     "tensor": {"backbone": {"width": 128, "ffn_width": 256, "bias": True, "sub_ln": True}, "parallel": {"tensor": 2},
                "train": {"optimizer": "lion8bit"}},
 }  # fmt: skip

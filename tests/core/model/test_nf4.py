@@ -15,7 +15,7 @@ from kosmos.errors import ConfigError
 from kosmos.model.decoder import Decoder
 from kosmos.model.lora import LoRALinear, add_lora, merge_updates
 from kosmos.model.nf4 import pack, packed_shape, shape_of, unpack, values_in
-from kosmos.model.nf4_linear import NF4Linear
+from kosmos.model.nf4_linear import NF4Linear, begin_nf4
 from kosmos.model.quantize import pack_weights, packed_of
 
 WIDEST = (1.0 - 0.6961928009986877) / 2
@@ -102,6 +102,18 @@ def test_a_compiled_layer_is_one_graph_and_gives_the_same() -> None:
         outcomes.append((y, given.grad))
     for one, other in zip(*outcomes, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_the_type_of_a_layer_follows_its_module_and_a_vector_has_gradients_too() -> None:
+    layer = nn.Linear(64, 8)
+    layer.weight.requires_grad_(False)
+    begin_nf4(layer)
+    layer(torch.randn(64, requires_grad=True)).sum().backward()
+    assert torch.equal(layer.bias.grad, torch.ones(8))  # type: ignore[arg-type]
+    layer.to(torch.bfloat16)
+    assert layer.weight.dtype == torch.bfloat16
+    layer.merge()  # type: ignore[operator]
+    assert {p.dtype for p in layer.parameters()} == {torch.bfloat16} and not dict(layer.named_buffers())
 
 
 def test_a_merged_layer_is_one_like_others() -> None:

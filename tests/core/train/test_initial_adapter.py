@@ -177,6 +177,11 @@ def test_what_peft_has_written_is_read_as_peft_reads_it(stated: dict[str, Any], 
         ({"fan_in_fan_out": True}, "fan_in_fan_out is True, which is not read"),
         ({"of_tomorrow": 1}, "of_tomorrow is 1, which is not read"),
         ({"r": "much"}, "r: expected a number, got 'much'"),
+        ({"r": float("inf")}, "r: expected a number, got inf"),
+        ({"lora_alpha": float("nan")}, "lora_alpha: expected a number, got nan"),
+        ({"base_model_name_or_path": 5}, "base_model_name_or_path: expected names, got 5"),
+        ({"modules_to_save": {"a": 1}}, "modules_to_save: expected names, got {'a': 1}"),
+        ({"target_modules": [1, None]}, "target_modules: expected names, got [1, None]"),
     ],
 )
 def test_a_kind_that_is_not_read_is_one_line(stated: dict[str, Any], line: str, tmp_path: Path) -> None:
@@ -356,3 +361,11 @@ def test_embeddings_that_peft_wrote_three_times_are_taken_once(tmp_path: Path) -
     unlike = adapter_at(tmp_path / "unlike", base, other, modules_to_save=["embed_tokens"])
     with pytest.raises(ConfigError, match=r"modules_to_save\.weight and .* differ, and one of them is a copy"):
         train_model(begun(tmp_path / "no run", base, {"adapter": str(unlike)}))
+
+
+def test_an_adapter_of_the_projection_to_the_vocabulary_is_refused_by_its_name(tmp_path: Path) -> None:
+    base = base_at(tmp_path / "base")
+    adapter = adapter_at(tmp_path / "adapter", base, target_modules=["q_proj", "down_proj", "lm_head"])
+    said = r"backbone\.lora\.adapter: what is taken from .*adapter does not fit: .*'lm_head'.*merge_and_unload"
+    with pytest.raises(ConfigError, match=said):
+        train_model(begun(tmp_path / "run", base, {"adapter": str(adapter)}))

@@ -15,7 +15,7 @@ from kosmos.compose import compose
 from kosmos.errors import ConfigError
 from kosmos.model.nf4 import pack, unpack, values_in
 from kosmos.model.quantize import packed_of
-from support.runs import SMALL, rows_of, ticks_registry
+from support.runs import SMALL, Listener, rows_of, ticks_registry
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
          "intermediate_size": 96}  # fmt: skip
@@ -97,13 +97,31 @@ def test_a_run_with_it_rounds_what_another_has_learned(run: Path, tmp_path: Path
         torch.testing.assert_close(after[f"{ODD}.weight"], before[f"{ODD}.weight"], rtol=0, atol=1e-6)
 
 
-def test_a_second_stage_goes_on_with_updates_and_rounds_nothing_again(run: Path, tmp_path: Path, capsys: Any) -> None:
+def test_a_second_stage_goes_on_with_updates_and_rounds_nothing_again(run: Path, tmp_path: Path) -> None:
     still = {"steps": 1, "learning_rate": 1e-12, "weight_decay": 0}
-    init = {"path": str(run), "keep_updates": True}
-    train_model(nf4_run(tmp_path / "kept", init=init, train=still), registry=ticks_registry())
+    init, heard = {"path": str(run), "keep_updates": True}, Listener()
+    train_model(nf4_run(tmp_path / "kept", init=init, train=still), registry=ticks_registry(), reporter=heard)
     before, after = tensors(run), tensors(tmp_path / "kept")
     assert all(torch.allclose(before[name].float(), after[name].float(), atol=1e-6) for name in before)
     assert torch.equal(before[f"{LAYER}.weight_nf4"], after[f"{LAYER}.weight_nf4"])
+    assert any("low-rank updates as they are" in line for line in heard.said)
+    assert not any("rounded" in line for line in heard.said)
+
+
+def test_updates_that_are_rounded_with_their_weights_are_warned_of(run: Path, tmp_path: Path) -> None:
+    heard = Listener()
+    still = {"steps": 1, "learning_rate": 1e-12, "weight_decay": 0}
+    train_model(nf4_run(tmp_path / "again", init=str(run), train=still), registry=ticks_registry(), reporter=heard)
+    assert any(line.startswith("rounded to 4 bits: 6 weights, such as backbone.model.") for line in heard.said)
+    assert any(line.startswith("warning: init.keep_updates: what updates had learned beside 6") for line in heard.said)
+
+
+def test_values_of_updates_come_from_one_place(run: Path, tmp_path: Path) -> None:
+    both = nf4_run(None, init={"path": str(run), "keep_updates": True})
+    lora = both.backbone.lora.model_copy(update={"adapter": tmp_path})
+    config = both.model_copy(update={"backbone": both.backbone.model_copy(update={"lora": lora})})
+    with pytest.raises(ConfigError, match=r"init\.keep_updates: both .* have values of the same updates"):
+        compose(config, ticks_registry())
 
 
 @pytest.mark.parametrize(

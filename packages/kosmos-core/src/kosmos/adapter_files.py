@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kosmos.errors import ConfigError
 from kosmos.names import listed
@@ -94,27 +94,34 @@ def open_adapter(folder: Path) -> Adapter:
     rank, alpha, dropout = (_number(folder, stated, *of) for of in (("r", 8), ("lora_alpha", 8), ("lora_dropout", 0)))
     if stated.get("use_rslora"):  # counts alpha / sqrt(rank) times
         alpha = alpha * math.sqrt(rank)
-    targets = stated.get("target_modules")
+    targets, names = stated.get("target_modules"), _names(folder, stated, "target_modules")
+    base = _names(folder, stated, "base_model_name_or_path")
     rules = stated.get("layers_to_transform") is not None or stated.get("exclude_modules")
     every = targets if targets == "all-linear" else None  # a pattern, too, is told by the tensors
-    meant = tuple(sorted(map(str, targets))) if isinstance(targets, list) else every
+    meant = tuple(sorted(names)) if isinstance(targets, list) else every
     return Adapter(
         folder, int(rank), float(alpha), float(dropout),
         None if rules else meant,
-        tuple(map(str, _as_list(stated.get("modules_to_save")))), bool(stated.get("ensure_weight_tying")),
-        stated.get("base_model_name_or_path"), _shapes(folder, int(rank)),
+        _names(folder, stated, "modules_to_save"), bool(stated.get("ensure_weight_tying")),
+        base[0] if base else None, _shapes(folder, int(rank)),
     )  # fmt: skip
 
 
 def _number(folder: Path, stated: Mapping[str, Any], name: str, usual: int) -> float:
     value = stated.get(name, usual)
-    if isinstance(value, bool) or not isinstance(value, int | float) or (name == "r" and value != int(value)):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or (name == "r" and (value != int(value) or value < 1)):
         raise ConfigError(f"{folder / CONFIG}: {name}: expected a number, got {value!r:.60}")
-    return value
+    return cast(float, value)
 
 
-def _as_list(names: Any) -> list[Any]:
-    return names if isinstance(names, list) else [] if names is None else [names]
+def _names(folder: Path, stated: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    """Of a field that has one name, several or none."""
+    value = stated.get(field)
+    found = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(isinstance(name, str) for name in found):
+        raise ConfigError(f"{folder / CONFIG}: {field}: expected names, got {value!r:.60}")
+    return tuple(found)
 
 
 def _stated(folder: Path) -> Mapping[str, Any]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from torch import Tensor, inference_mode, nn
+from torch import inference_mode
 
 from kosmos.components import ModalitySpec, ObjectiveSpec
-from kosmos.config import BackboneConfig, ComponentConfig, DataConfig, RunConfig, StreamConfig
+from kosmos.config import ComponentConfig, DataConfig, RunConfig, StreamConfig
 from kosmos.data.batch import PackedBatch, assemble, ready_document, to_tensors
 from kosmos.data.document import Document, Source
 from kosmos.data.lane import Feed
@@ -23,13 +23,12 @@ from kosmos.data.turns import ROLES, spell_turns
 from kosmos.encoder_inputs import build_encoder, check_encoder, suiting
 from kosmos.errors import ConfigError, PluginError
 from kosmos.model.decoder import Decoder
-from kosmos.model.lora import add_lora
 from kosmos.model.omni import OmniModel, Stream
-from kosmos.model.quantize import pack_weights
 from kosmos.model.recompute import recompute_in
 from kosmos.model.weights import drawn_later, seed_part, without_memory
 from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry
+from kosmos.run_updates import check_updates, put_updates
 from kosmos.runtime.generators import own_draws
 
 NOTHING_LEARNS = "backbone.freeze: nothing is left to train; a frozen backbone needs a stream that is trained"
@@ -132,7 +131,7 @@ def compose(
             seed_part(config.train.seed, f"streams.{name}")
             streams[name] = _stream(config, registry, name, specs, backbone.width, parts)
     if config.backbone.lora is not None:
-        _add_lora(config, "backbone", backbone, config.backbone, leave=(backbone.output_weight(),))
+        put_updates(config, "backbone", backbone, config.backbone, leave=(backbone.output_weight(),))
     model = OmniModel(backbone, streams, freeze_backbone=config.backbone.freeze, z_loss=config.train.z_loss)
     if not any(p.requires_grad for p in model.parameters()):
         raise ConfigError(NOTHING_LEARNS)
@@ -189,7 +188,9 @@ def check_parts(config: RunConfig, registry: Registry, absent: Absent | None = N
             path = f"modalities.{modality}.processor"
             registry.check("modality", modality, settings.processor, path=path, positional=1)
     _check_streams(config)
-    _check_updates(config)
+    check_updates(config)
+    if config.backbone.freeze and not config.modalities:
+        raise ConfigError(NOTHING_LEARNS)
     with _passing(absent):
         registry.check("backbone", config.backbone.name, config.backbone.options, path="backbone", positional=1)
     for name in dict.fromkeys(map(config.stream_of, config.modalities)):
@@ -234,7 +235,7 @@ def decoder_alone(config: RunConfig, registry: Registry) -> Decoder | None:
             "backbone", config.backbone.name, 1, options=config.backbone.options, path="backbone"
         )
         if config.backbone.lora is not None:
-            _add_lora(config, "backbone", decoder, config.backbone, leave=(decoder.output_weight(),))
+            put_updates(config, "backbone", decoder, config.backbone, leave=(decoder.output_weight(),))
     return decoder
 
 
@@ -246,18 +247,6 @@ def _check_streams(config: RunConfig) -> None:
                 raise ConfigError(
                     f"{where}.{name}: no modality of the run uses this stream; used: {listed(sorted(used))}"
                 )
-
-
-def _check_updates(config: RunConfig) -> None:
-    streams = {f"streams.{name}": part for name, part in config.streams.items()}
-    parts: dict[str, BackboneConfig | StreamConfig] = {"backbone": config.backbone, **streams}
-    for path, part in parts.items():
-        if part.lora is not None and part.freeze:
-            raise ConfigError(f"{path}.lora: {path}.freeze trains nothing of it; leave one of them out")
-        if part.lora is not None and part.lora.adapter is not None and part is not config.backbone:
-            raise ConfigError(f"{path}.lora.adapter: adapters are of a language model alone (backbone.lora.adapter)")
-    if config.backbone.freeze and not config.modalities:
-        raise ConfigError(NOTHING_LEARNS)
 
 
 def parts_of(config: RunConfig, name: str, specs: dict[str, ModalitySpec]) -> tuple[ComponentConfig, ComponentConfig]:
@@ -293,26 +282,9 @@ def _stream(
     titles = {part: _title(f"{path}.{part}", *made) for part, made in both.items()}
     settings = config.streams.get(name, StreamConfig())
     if settings.lora is not None:
-        _add_lora(config, path, built, settings)
+        put_updates(config, path, built, settings)
     frozen = {"freeze": settings.freeze, "freeze_connector": settings.freeze_connector}
     return Stream(built, joined, width=width, titles=titles, **frozen)
-
-
-def _add_lora(
-    config: RunConfig, path: str, part: nn.Module, settings: BackboneConfig | StreamConfig, leave: Sequence[Tensor] = ()
-) -> None:
-    """Raises ConfigError where the part lacks a layer that is named."""
-    assert settings.lora is not None
-    seed_part(config.train.seed, f"{path}.lora")
-    add_lora(part, f"{path}.lora", leave=leave, **settings.lora.model_dump(exclude={"quantize", "adapter"}))
-    if settings.lora.quantize is not None:
-        pack_weights(part, f"{path}.lora", leave=leave)
-
-
-def update_scales(config: RunConfig) -> dict[str, float]:
-    """How often low-rank updates count, by the part of the model that has some."""
-    lora = {"backbone": config.backbone.lora, **{f"streams.{n}.encoder": s.lora for n, s in config.streams.items()}}
-    return {name: of.alpha / of.rank for name, of in lora.items() if of is not None}
 
 
 def _title(path: str, part: Any, by: ComponentConfig) -> str:

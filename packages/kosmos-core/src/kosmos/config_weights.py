@@ -34,6 +34,10 @@ class InitConfig(Strict):
         return {"path": os.fspath(value)} if isinstance(value, str | os.PathLike) else value
 
 
+OF_ADAPTER = {"rank", "alpha", "dropout", "layers", "whole"}
+"""Fields that are an adapter's where they are not stated."""
+
+
 class LoRAConfig(Strict):
     """Low-rank updates beside linear layers, which stay as they are (arXiv 2106.09685). A number alone is ``rank``,
     ``true`` all defaults."""
@@ -69,13 +73,7 @@ class LoRAConfig(Strict):
         value = {"rank": value} if isinstance(value, int) else value
         if not isinstance(value, Mapping) or not isinstance(adapter := value.get("adapter"), str | os.PathLike):
             return value
-        if value.keys() >= {
-            "rank",
-            "alpha",
-            "dropout",
-            "layers",
-            "whole",
-        }:  # a run that goes on states all, wherever the adapter is now
+        if value.keys() >= OF_ADAPTER:  # a run that goes on states all, wherever the adapter is now
             return value
         try:
             return {**open_adapter(Path(at_home(adapter))).settings(), **value}

@@ -22,7 +22,7 @@ from kosmos.errors import ConfigError
 from kosmos.model.huggingface import HuggingFaceBackbone
 from kosmos.model.huggingface_loading import from_weights
 from kosmos.model.lora import A, B, LoRALinear, modules_named
-from kosmos.model.nf4 import PACKED, pack
+from kosmos.model.nf4 import PACKED, pack, shape_of
 from kosmos.model.weights import round_weights
 from kosmos.names import listed
 from kosmos.train.output import RunFolder
@@ -72,14 +72,16 @@ def write_adapter(run: SavedRun, folder: Path, base: str | None) -> Adapter:
             f"backbone {composition.config.backbone.name}: an adapter of PEFT belongs to a model of transformers "
             "(backbone hf); write the model with its updates merged (--for transformers)"
         )
-    if composition.config.train.weights == "bf16":  # a run is loaded in fp32
-        round_weights(composition.model)
     stated = _stated_base(run) if base is None else os.path.abspath(base) if Path(base).is_dir() else base
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     theirs = _base(stated, backbone.token_table().dtype)
+    packed = _packed_alike(backbone.model, theirs)  # as a run does it, before it rounds weights to bf16
+    if composition.config.train.weights == "bf16":  # a run is loaded in fp32
+        round_weights(composition.model)
+        round_weights(theirs)
     parts = _parts(backbone, lora, theirs)
-    _check_base(backbone.model, theirs, parts, stated)
+    _check_base(backbone.model, theirs, packed, parts, stated)
     tensors = {PREFIX + name: tensor.detach().contiguous() for name, tensor in _tensors(backbone.model, parts)}
     about = _configuration(backbone.model, lora, parts, stated)
     rows, others = len(backbone.token_table()), len(theirs.get_input_embeddings().weight)
@@ -176,15 +178,24 @@ def _tensors(model: Any, parts: _Parts) -> Iterator[tuple[str, Tensor]]:
     yield from ((name, every[name]) for name in parts.laid_over)
 
 
-def _check_base(model: Any, base: Any, parts: _Parts, name: str) -> None:
+def _packed_alike(model: Any, base: Any) -> dict[str, Tensor]:
+    """What weights of the base are in 4 bits, by the name in the model, where that has them so."""
+    ours, theirs = model.state_dict(), base.state_dict()
+    kept = {path: f"{path.removesuffix(PACKED)}weight" for path in ours if path.rpartition(".")[2] == PACKED}
+    fits = {path: w for path, w in kept.items() if w in theirs and theirs[w].shape == shape_of(tuple(ours[path].shape))}
+    return {path: pack(theirs[weight]) for path, weight in fits.items()}
+
+
+def _check_base(model: Any, base: Any, packed: dict[str, Tensor], parts: _Parts, name: str) -> None:
     """Raises ConfigError where what is kept is not what the base has."""
     ours, theirs = model.state_dict(keep_vars=True), base.state_dict(keep_vars=True)
     beside = {f"{path}.{last}" for path in parts.updates for last in (A, B)}
     # Weights that are laid over are laid over all that is tied to them there.
     tied = {id(theirs[path]): ours[path] for path in parts.laid_over if path in theirs}
     inside = tuple(f"{path}." for path in parts.saved)
-    for path in [path for path in ours if path.rpartition(".")[2] == PACKED]:
-        theirs[path] = pack(theirs.pop(f"{path.removesuffix(PACKED)}weight"))
+    for path, tensor in packed.items():
+        theirs[path] = tensor
+        del theirs[f"{path.removesuffix(PACKED)}weight"]
     for path in sorted((ours.keys() - beside) | theirs.keys()):
         one, other = ours.get(path), theirs.get(path)
         if path.startswith(inside) or (one is not None and tied.get(id(other)) is one):
@@ -192,8 +203,8 @@ def _check_base(model: Any, base: Any, parts: _Parts, name: str) -> None:
         if one is None or other is None or one.shape != other.shape or not torch.equal(one, other):
             raise ConfigError(
                 f"{name}: {path} is not what the updates of the run stand beside; name by --base the model that the "
-                "run began with (that of a run of init: kosmos export RUN FOLDER --for transformers), or write the "
-                "model with its updates merged (--for transformers)"
+                "run began with (that of a run of init: kosmos export RUN FOLDER --for transformers; with "
+                "init.keep_updates the base of that run), or write the model merged (--for transformers)"
             )
 
 

@@ -88,8 +88,8 @@ def _refuse_other_format(file: Path) -> None:
 def _write_weights(output: Path, file: Path, step: str | None, part: str | None) -> None:
     """No plugin is loaded: nothing is built."""
     from kosmos.checkpoint.tensors import MODEL, read_whole
-    from kosmos.compose import update_scales
     from kosmos.model.lora import merge_tensors
+    from kosmos.run_updates import update_scales
     from kosmos.train.saved import config_of, open_checkpoint
 
     folder, loaded = open_checkpoint(output, as_step(step))

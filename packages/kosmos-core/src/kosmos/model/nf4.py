@@ -15,8 +15,8 @@ _BYTES = BLOCK // 2 + 2
 """Of a block."""
 PACKED = "weight_nf4"
 """Name of the parameter that stands for a layer's ``weight``."""
-PAIRS = "nf4_pairs"
-"""Name of the buffer in which a layer has ``value_pairs``."""
+BUFFERS = ("nf4_pairs", "nf4_type")
+"""Names of the buffers that such a layer has: ``value_pairs``, and its type."""
 
 # Appendix E of the paper: quantiles of a normal distribution, zero among them, scaled to [-1, 1].
 _LEVELS = (
@@ -69,7 +69,12 @@ def value_pairs() -> Tensor:
     return torch.stack([levels[codes >> 4], levels[codes & 15]], dim=1).view(torch.int64).view(-1)
 
 
+def is_packed(parameter: Tensor) -> bool:
+    """Whether it is what ``pack`` made of a weight: no other parameter is of bytes."""
+    return parameter.dtype == torch.uint8
+
+
 def values_in(parameter: Tensor) -> int:
     """How many numbers of a model a parameter stands for: of one in 4 bits more than it has elements."""
     count = parameter.numel()
-    return count // _BYTES * BLOCK if parameter.dtype == torch.uint8 else count
+    return count // _BYTES * BLOCK if is_packed(parameter) else count

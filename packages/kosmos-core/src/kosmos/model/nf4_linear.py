@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kosmos.model.nf4 import PACKED, PAIRS, pack, packed_shape, unpack, value_pairs
+from kosmos.model.nf4 import BUFFERS, PACKED, pack, packed_shape, unpack, value_pairs
 
 # Torch's own compiler does that to each of them, and torch calls it deprecated.
 warnings.filterwarnings("ignore", message=".*autograd.* should not be instantiated", category=DeprecationWarning)
@@ -19,14 +19,15 @@ class NF4Linear(nn.Linear):
     """A linear layer, frozen, with ``weight_nf4`` in place of its weight: [.., in] -> [.., out]."""
 
     weight_nf4: nn.Parameter
+    nf4_type: Tensor
+    """Empty, of the type of the whole weight, which ``Module.to`` changes with that of others."""
     nf4_pairs: Tensor
     """Each layer's own, as a compiled layer takes what its module has, and makes what is kept elsewhere anew."""
-    _whole_type: torch.dtype
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
         """[out, in], rounded, for who reads it without a product."""
-        return unpack(self.weight_nf4, self._whole_type, self.nf4_pairs)
+        return unpack(self.weight_nf4, self.nf4_type.dtype, self.nf4_pairs)
 
     def forward(self, x: Tensor) -> Tensor:
         kind = x.device.type
@@ -42,15 +43,18 @@ class NF4Linear(nn.Linear):
     def become(self, kind: type[nn.Linear]) -> None:
         """The layer gets its rounded weight, and a class that multiplies by it."""
         whole = nn.Parameter(self.weight.detach(), requires_grad=False)
-        del self._parameters[PACKED], self._buffers[PAIRS], self._whole_type
+        del self._parameters[PACKED]
+        for name in BUFFERS:
+            del self._buffers[name]
         self.__class__ = kind  # type: ignore[assignment]
         self.register_parameter("weight", whole)
 
     def _round(self, weight: nn.Parameter) -> None:
-        self._whole_type, kept = weight.dtype, weight.is_meta
-        packed = torch.empty(packed_shape(weight), dtype=torch.uint8, device="meta") if kept else pack(weight)
+        is_empty = weight.is_meta
+        packed = torch.empty(packed_shape(weight), dtype=torch.uint8, device="meta") if is_empty else pack(weight)
         self.register_parameter(PACKED, nn.Parameter(packed, requires_grad=False))
-        self.register_buffer(PAIRS, value_pairs(), persistent=False)
+        for name, tensor in zip(BUFFERS, (value_pairs(), torch.empty(0, dtype=weight.dtype)), strict=True):
+            self.register_buffer(name, tensor, persistent=False)
 
 
 def begin_nf4(layer: nn.Linear, kind: type[NF4Linear] = NF4Linear) -> None:
@@ -83,5 +87,5 @@ class _Product(torch.autograd.Function):
             upstream @ unpack(packed, ctx.dtype, pairs) if of_x else None,
             None,
             None,
-            upstream.flatten(0, -2).sum(0) if of_bias else None,
+            upstream.reshape(-1, upstream.shape[-1]).sum(0) if of_bias else None,
         )

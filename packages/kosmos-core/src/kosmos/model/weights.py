@@ -27,7 +27,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from kosmos.errors import ConfigError
-from kosmos.model.nf4 import PACKED, PAIRS, pack
+from kosmos.model.nf4 import BUFFERS, PACKED, pack
 
 BLOCK = 1 << 18
 """Values of a block, which has one row at least: 1 MiB, so that it stays in a cache until it lies where it belongs."""
@@ -181,7 +181,7 @@ def take_over(module: nn.Module, whole: nn.Module | None) -> None:
         dist.broadcast(torch.zeros(1), 0)  # by gloo, which lets ranks wait longer for the first one than NCCL does
     found = {} if whole is None else {**dict(whole.named_parameters()), **dict(whole.named_buffers())}
     ours = [(name, parameter) for name, parameter in module.named_parameters() if not is_update(name)]
-    buffers = [(name, buffer) for name, buffer in module.named_buffers() if not name.endswith(PAIRS)]
+    buffers = [(name, buffer) for name, buffer in module.named_buffers() if not name.endswith(BUFFERS)]
     for name, tensor in [*ours, *buffers]:
         own = tensor.detach()
         source = torch.empty(own.shape)

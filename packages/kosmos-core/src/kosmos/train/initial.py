@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, model_tensors, read_into, read_whole, shapes
-from kosmos.compose import Composition, update_scales
+from kosmos.compose import Composition
 from kosmos.config import DataConfig, SourceConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig
@@ -26,7 +26,8 @@ from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
 from kosmos.run_sources import Places
-from kosmos.train.initial_packed import packed_in, rounded, take_packed, whole_shapes
+from kosmos.run_updates import update_scales
+from kosmos.train.initial_packed import Taken, whole_shapes
 from kosmos.train.initial_tokens import MovedTokens, moved_tokens, token_rows
 from kosmos.train.initial_updates import kept_updates
 from kosmos.train.saved import config_of, open_checkpoint
@@ -274,8 +275,8 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
     ours, theirs = _parts(model, initial)
     both = [part for part in ours if part in theirs]
     names = [name for part in both for name in ours[part]]
-    packed = packed_in(own, folder, names)
-    taken = {name: own[name].detach() for name in (*names, *initial.kept) if name not in packed}
+    packed = Taken(own, folder, names)
+    taken = {name: own[name].detach() for name in (*names, *initial.kept) if name not in packed.added}
     with torch.no_grad():
         brought = initial.resized.keys() | initial.token_rows
         read_into(folder, {MODEL + n: tensor for n, tensor in taken.items() if n not in brought}, alone=alone)
@@ -287,14 +288,14 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
             taken[name].copy_(as_here(whole, taken[name]))
         updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], initial.scales) - initial.kept
         for name, added in changes(dict(_read(folder, updates)), initial.scales):
-            if name in packed:
-                packed[name] = added
+            if name in packed.added:
+                packed.added[name] = added
             elif name in taken:
                 taken[name].copy_(plus(taken[name], as_here(added, taken[name])))
-        take_packed(own, folder, packed, as_here)
+        packed.fill(as_here)
     as_they_are = f", its {len(initial.kept) // 2} low-rank updates as they are" if initial.kept else ""
     yield f"begins with {', '.join(both)} of {initial.loaded.folder}{as_they_are}"
-    yield from rounded(own, packed)
+    yield from packed.lines()
     if initial.resized:
         yield f"brought to the size here: {listed(initial.resized)}"
     yield from initial.others

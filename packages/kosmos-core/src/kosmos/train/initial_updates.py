@@ -9,9 +9,10 @@ from torch import nn
 
 from kosmos.checkpoint.folder import Loaded
 from kosmos.checkpoint.tensors import MODEL, shapes
-from kosmos.compose import Composition, update_scales
+from kosmos.compose import Composition
 from kosmos.errors import ConfigError
 from kosmos.model.lora import updates_among, updates_in
+from kosmos.run_updates import update_scales
 
 PLACE = "init.keep_updates"
 

@@ -19,6 +19,7 @@ from kosmos.errors import CheckpointError
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.fp8 import use_fp8
 from kosmos.model.loss import TokenLosses
+from kosmos.model.nf4 import is_packed
 from kosmos.model.omni import OmniModel
 from kosmos.model.weights import materialize
 from kosmos.runtime.parallel import Parallel
@@ -53,15 +54,20 @@ class Reference:
         use_kernels(self.copy, self.model.by_kernels)
         if parallel.world_size > 1 and config.parallel.strategy != "ddp":
             self._keep_apart()
+            self._share(is_packed)
             distribute(self.copy, parallel, config.parallel, device, dtype, draw=False)
             return
-        frozen = {name: p for name, p in _parameters(self.model) if not p.requires_grad}
-        for module_name, module in self.copy.named_modules():
-            for name in module._parameters:
-                if (same := frozen.get(f"{module_name}.{name}".lstrip("."))) is not None:
-                    module._parameters[name] = same
+        self._share(lambda parameter: not parameter.requires_grad)
         materialize(self.copy, device, draw=False)
         self.copy.to(device)
+
+    def _share(self, wanted: Callable[[Tensor], bool]) -> None:
+        """Give the copy some of the model's own parameters, which no step changes."""
+        same = {name: p for name, p in _parameters(self.model) if wanted(p)}
+        for module_name, module in self.copy.named_modules():
+            for name in module._parameters:
+                if (own := same.get(f"{module_name}.{name}".lstrip("."))) is not None:
+                    module._parameters[name] = own
 
     def _keep_apart(self) -> None:
         """Give the copy parameters of its own alone: each model shards its own."""

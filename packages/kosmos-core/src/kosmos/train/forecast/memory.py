@@ -16,6 +16,7 @@ import torch
 from kosmos.components import ObjectiveSpec
 from kosmos.compose import Composition
 from kosmos.config import ParallelConfig
+from kosmos.model.nf4 import is_packed
 from kosmos.model.omni import OmniModel
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.forecast.optimizer_state import StateBytes, state_bytes
@@ -52,7 +53,10 @@ class Memory:
     reference_bytes: int
     """Of the model as the run began with it, where ``train.objective`` compares with that."""
     offloaded: bool
-    """Whether weights, gradients and state are in host memory, and only what is gathered on the device."""
+    """Whether weights, gradients and state are in host memory, and only what is gathered, and weights in 4 bits, on the
+    device."""
+    packed_bytes: int = 0
+    """Of the weights that are in 4 bits, which are among ``weights_bytes``."""
 
     @property
     def held_bytes(self) -> int:
@@ -62,7 +66,7 @@ class Memory:
     @property
     def device_bytes(self) -> int:
         """What the device has to have for them at least."""
-        return self.gathered_bytes if self.offloaded else self.held_bytes
+        return self.gathered_bytes + self.packed_bytes if self.offloaded else self.held_bytes
 
 
 def memory_of(composition: Composition, parallel: Parallel, dtype: torch.dtype) -> Memory:
@@ -87,6 +91,7 @@ def memory_of(composition: Composition, parallel: Parallel, dtype: torch.dtype) 
         gathered_bytes=_gathered(model, shares, dtype) if is_cut else 0,
         reference_bytes=_reference(composition, shares, is_cut=is_cut),
         offloaded=several and config.parallel.offload,
+        packed_bytes=sum(p.nbytes for p in model.parameters() if is_packed(p)),
     )
 
 
@@ -95,7 +100,8 @@ def _reference(composition: Composition, shares: Mapping[int, Share], *, is_cut:
     named = composition.config.train.objective
     if named is None or not cast(ObjectiveSpec, composition.registry.get("objective", named.name)).reference:
         return 0
-    return sum(shares[id(p)].bytes for p in composition.model.parameters() if is_cut or p.requires_grad)
+    parameters = [p for p in composition.model.parameters() if not is_packed(p)]  # those are shared in any case
+    return sum(shares[id(p)].bytes for p in parameters if is_cut or p.requires_grad)
 
 
 def shares_of(model: OmniModel, settings: ParallelConfig, parallel: Parallel, weights: str) -> dict[int, Share]:
@@ -114,6 +120,9 @@ def shares_of(model: OmniModel, settings: ParallelConfig, parallel: Parallel, we
     cut = _cut_by_tensor(model) if settings.tensor > 1 else {}
     shares = {}
     for i, parameter in whole.items():
+        if is_packed(parameter):  # each rank holds it whole
+            shares[i] = Share(tuple(parameter.shape), 0, parameter.dtype)
+            continue
         shape, over = list(parameter.shape), ranks
         if i in cut:
             over = parallel.world_size // settings.tensor
