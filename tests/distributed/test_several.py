@@ -21,7 +21,7 @@ from kosmos.cli import main
 from kosmos.commands.several import as_given
 from kosmos.commands.unfinished import progress_of
 from kosmos.evaluate.dealt import chunks
-from support.command import Started, command, environment, lines_in
+from support.command import Started, command, environment, install_plugin, lines_in
 from support.runs import small_run
 from support.torchrun import LOOPBACK, torchrun
 
@@ -82,6 +82,32 @@ def test_scores_and_answers_are_those_of_one_process(folder: Path, capsys: pytes
     assert flat(found) == pytest.approx(flat(expected), rel=1e-2)  # rows are packed otherwise, and round otherwise
     counts = ("documents", "answers", "torn", "pieces")
     assert all(flat(found)[path] == value for path, value in flat(expected).items() if path.endswith(counts))
+
+
+LOUD = """
+import os
+from collections.abc import Iterator
+from kosmos import MetricSpec, hookimpl
+
+KOSMOS_API = 1
+
+@hookimpl
+def kosmos_metrics() -> Iterator[MetricSpec]:
+    yield MetricSpec(name="loud", target="acme_loud:loud", summary="Writes to descriptor 1.")
+
+def loud():
+    os.write(1, b"loud\\n")
+    return lambda written, expected: 1.0
+"""
+
+
+def test_what_a_metric_of_any_process_writes_is_not_on_standard_output(folder: Path, tmp_path: Path) -> None:
+    site = install_plugin(tmp_path / "site", "loud", LOUD)
+    asked = ["eval", str(folder / "run"), "--data", str(folder / "others.jsonl"), "--max-documents", "4", "--json"]
+    told = [*asked, "--workers", "0", "--generate", "4", "--max-new-tokens", "1", "--metric", "loud", "--nproc=2"]
+    status, printed, said = ended(Started(*told, path=[site], **LOOPBACK))
+    assert status == 0 and json.loads(printed)["generated"], said
+    assert said.count("loud\n") == 2
 
 
 def test_two_runs_are_compared_on_the_documents_of_all_processes(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kosmos.errors import KosmosError, TrainingError
+from kosmos.own_output import aside
 from kosmos.runtime.launch import OTHERS_WAIT_S, check_nproc, launch
 from kosmos.selection import plugins_option
 
@@ -74,6 +75,7 @@ def shared() -> Iterator[Parallel]:
 def _heard(parallel: Parallel) -> Iterator[None]:
     with ExitStack() as stack:
         if not parallel.is_main:
+            stack.enter_context(aside())  # descriptor 1 is the command's also where Python prints nowhere
             nowhere: Any = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
             stack.enter_context(redirect_stdout(nowhere))
             stack.enter_context(redirect_stderr(nowhere))
