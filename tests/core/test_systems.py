@@ -13,6 +13,7 @@ import pytest
 
 import kosmos
 import kosmos.cli  # what it imports looks at the system too
+from kosmos import own_output
 from kosmos.__main__ import main
 from kosmos.errors import ConfigError
 from support.command import environment, kosmos_here
@@ -41,6 +42,12 @@ def test_compressed_rows_are_read_without_what_linux_alone_has(monkeypatch: pyte
     rows.write_bytes(gzip.compress(b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'))
     run = kosmos_here("data", "--data", rows, "--check", "--workers", "1")
     assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.fixture(autouse=True)
+def no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After ``main`` this process is no command."""
+    monkeypatch.setattr(own_output, "_is_command", False)
 
 
 @pytest.fixture
