@@ -274,10 +274,19 @@ def test_quick_commands_import_nothing_heavy(args: str) -> None:
     assert done.stderr == "[] 0\n"
 
 
-@pytest.mark.parametrize(("utf8", "said"), [("0", 1), ("1", 0)])
-def test_an_ascii_locale_is_told_once_with_what_to_do(utf8: str, said: int) -> None:
-    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": utf8}
-    command = [sys.executable, "-m", "kosmos", "plugins", "core"]
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, 1),
+        ({"PYTHONUTF8": "1"}, 0),
+        ({"RANK": "0"}, 1),
+        ({"RANK": "0", "KOSMOS_NPROC": "1"}, 0),  # its launcher has said it
+        ({"_KOSMOS_COMPLETE": "complete_bash", "COMP_WORDS": "kosmos pl", "COMP_CWORD": "1"}, 0),  # at each Tab
+    ],
+)
+def test_an_ascii_locale_is_told_once_with_what_to_do(variables: dict[str, str], said: int) -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", **variables}
+    command = [sys.executable, "-m", "kosmos", *([] if "COMP_WORDS" in variables else ["plugins", "core"])]
     done = subprocess.run(command, env={**os.environ, **ascii_only}, capture_output=True, text=True, check=True)
     line = "warning: the locale is ASCII, in which names and texts of other characters fail; set PYTHONUTF8=1\n"
     assert done.stderr == said * line

@@ -198,8 +198,13 @@ def _drop_useless_width() -> None:
 
 
 def _warn_of_ascii() -> None:
-    """Python then finds no file of another name, and says of names and texts that they are no UTF-8."""
-    if codecs.lookup(sys.getfilesystemencoding()).name == "ascii" and os.environ.get("RANK", "0") == "0":
+    """Python then finds no file of another name, and says of names and texts that they are no UTF-8.
+
+    The ranks of ``--nproc`` are silent, whose launcher has said it, and so is what a shell asks at each Tab.
+    """
+    if os.environ.get("RANK", "0") != "0" or {"KOSMOS_NPROC", "_KOSMOS_COMPLETE"} & os.environ.keys():
+        return
+    if codecs.lookup(sys.getfilesystemencoding()).name == "ascii":
         line = "warning: the locale is ASCII, in which names and texts of other characters fail; set PYTHONUTF8=1"
         print(line, file=sys.stderr)
 
