@@ -103,6 +103,7 @@ def test_it_answers_at_a_terminal(trained: Path) -> None:
         assert terminal.ask(question("the cow"), until="> ").splitlines()[1:] == ["moo", "> "]
         assert "unknown; did you mean /undo?" in terminal.ask("/und", until="> ")
         assert terminal.ask(question("the hen"), until="> ").splitlines()[1:] == ["cluck", "> "]
+        assert terminal.ask("\x1b[A", until="> ").splitlines()[1:] == ["cluck", "> "]  # the line before, once more
         assert terminal.end() == 0
     with Terminal("generate", trained, "--chat", "--prompt", question("the dog")) as terminal:
         assert terminal.until("woof").splitlines()[-1] == "woof"

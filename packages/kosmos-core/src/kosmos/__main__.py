@@ -7,9 +7,9 @@ import sys
 
 from kosmos.collector import pause
 from kosmos.ending import end_if_broken
-from kosmos.errors import missing_package, say_interrupted, wrong_system
+from kosmos.errors import missing_package, say_interrupted, unwritable, wrong_system
 from kosmos.interrupts import keep_in_mind
-from kosmos.own_output import is_command
+from kosmos.own_output import is_command, written
 
 PAUSED = ("train", "eval", "generate")
 """Commands that say when they have started."""
@@ -37,7 +37,7 @@ def _main() -> int:
     try:
         from kosmos.cli import main as run
 
-        return run()
+        return _written(run())
     except KeyboardInterrupt:
         return say_interrupted()
     except ModuleNotFoundError as error:
@@ -47,6 +47,20 @@ def _main() -> int:
         return missing.exit_status
     finally:
         put_back()
+
+
+def _written(status: int) -> int:
+    """The status once all that was printed is written. A pipe that nobody reads any more is passed over in silence."""
+    try:
+        written(sys.__stdout__)
+    except BrokenPipeError:
+        return status or 1
+    except OSError as failed:
+        if not status:  # else something was said already
+            error = unwritable("standard output", failed, "make room, or write elsewhere")
+            print(error.line(), file=sys.stderr)
+            return error.exit_status
+    return status
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ somebody runs it, so ``kosmos --help`` needs neither torch nor pydantic.
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import os
 import sys
@@ -24,6 +25,7 @@ from kosmos.components import Spec
 from kosmos.discovery import CORE
 from kosmos.enabled import split_names
 from kosmos.errors import (
+    FULL,
     ConfigError,
     Interrupted,
     KosmosError,
@@ -34,6 +36,7 @@ from kosmos.errors import (
     is_out_of_memory,
     missing_package,
     say_interrupted,
+    unwritable,
 )
 from kosmos.interrupts import came
 from kosmos.plugins import Registry, load_core, load_plugins
@@ -81,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         _warn_of_ascii()
         with only_plugins(_take_plugins(args)):
-            return _status(_run(args))
+            return _status(_run_or_help(args))
     except SystemExit as leave:
         return _status(leave.code)
     except (KeyboardInterrupt, typer.Abort):
@@ -91,20 +94,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             return say_interrupted()
         return error.exit_status if error.elsewhere else _report(error.line(), error.exit_status, debug=debug)
     except _UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # a bare "kosmos" or group of commands
-            print(error.format_message())
-            return 2
         return _report(f"error[usage]: {in_words(error)}", 2, debug=debug)
     except Exception as error:
         if came():  # what it has left half imported fails in any way
             return say_interrupted()
         if isinstance(error, ModuleNotFoundError) and (missing := missing_package(error)) is not None:
             return _report(missing.line(), missing.exit_status, debug=debug)
+        if isinstance(error, BrokenPipeError):  # nobody reads what is printed
+            return 1
+        if isinstance(error, OSError) and _is_of_output(error):
+            full = unwritable(error.filename or "output", error, "make room, or write elsewhere")
+            return _report(full.line(), full.exit_status, debug=debug)
         if is_out_of_memory(error):
             line = f"error[{TrainingError.code}]: out of memory: {cause(error)}; {SMALLER}"
             return _report(line, TrainingError.exit_status, debug=debug)
         hint = "" if debug else "; run again with --debug for the traceback"
         return _report(f"error[internal]: {cause(error)}{hint}", 1, debug=debug)
+
+
+def _run_or_help(args: list[str]) -> Any:
+    try:
+        return _run(args)
+    except _UsageError as error:
+        if type(error).__name__ != "NoArgsIsHelpError":  # a bare "kosmos" or group of commands
+            raise
+        print(error.format_message())
+        return 2
 
 
 def _run(args: list[str]) -> Any:
@@ -183,11 +198,16 @@ def _guarded(invoke: Callable[[Any], Any], plugin: str) -> Callable[[Any], Any]:
         except (KosmosError, ModuleNotFoundError, typer.Exit, typer.Abort, _UsageError):
             raise
         except Exception as error:
-            if not plugin or is_out_of_memory(error):
+            if not plugin or is_out_of_memory(error) or _is_of_output(error):
                 raise
             raise PluginError(f"{plugin} raised {cause(error)}; --debug shows the traceback") from error
 
     return invoked
+
+
+def _is_of_output(error: Exception) -> bool:
+    """Whether nobody reads what is printed, or the disk has no room: no mistake of who wrote it."""
+    return isinstance(error, OSError) and error.errno in (errno.EPIPE, *FULL)
 
 
 def _drop_useless_width() -> None:

@@ -9,8 +9,8 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
-from typing import TextIO
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import Any, TextIO
 
 _is_command = False
 
@@ -26,7 +26,8 @@ def aside() -> Iterator[TextIO]:
     """Around code of plugins: what it prints goes to standard error. Gives the command's own standard output.
 
     In the ``kosmos`` command descriptor 1 is standard error from here on until the process ends, also for C libraries,
-    whose buffers are written last, and for processes that are started.
+    whose buffers are written last, and for processes that are started. A terminal keeps its descriptor: no program
+    reads there, and Python lets a person edit a line on descriptor 1 alone.
     """
     own = _moved()
     with redirect_stdout(sys.stderr):
@@ -38,14 +39,35 @@ def _moved() -> TextIO:
     old = sys.stdout
     if not (_is_command and isinstance(old, io.TextIOWrapper) and old is sys.__stdout__ and old.fileno() == 1):
         return old
+    if old.isatty():
+        return old
     old.flush()
     try:
         descriptor = os.dup(1)
         os.dup2(2, 1)
     except OSError:  # closed: nothing can be written there
         return old
-    new = open(descriptor, "w", encoding=old.encoding, errors=old.errors)  # noqa: SIM115  until the process ends
-    new.reconfigure(line_buffering=old.line_buffering, write_through=old.write_through)
+    buffering = 0 if old.write_through else -1  # PYTHONUNBUFFERED
+    binary: Any = open(descriptor, "wb", buffering=buffering)  # noqa: SIM115  until the process ends
+    new = io.TextIOWrapper(
+        binary, old.encoding, old.errors, line_buffering=old.line_buffering, write_through=old.write_through
+    )
     sys.stdout = new
     sys.__stdout__ = new  # type: ignore[misc]
     return new
+
+
+def written(stream: TextIO | None) -> None:
+    """Write what was printed to a stream of this process and is not written yet.
+
+    Raises:
+        OSError: that cannot be. The rest is dropped, so that the end of the process does not try again.
+    """
+    if stream is None or stream.closed:
+        return
+    try:
+        stream.flush()
+    except OSError:
+        with suppress(OSError), open(os.devnull, "wb") as nowhere:  # no descriptor: it is a program's own stream
+            os.dup2(nowhere.fileno(), stream.fileno())
+        raise

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,7 +22,7 @@ from kosmos.commands.arguments import (
 from kosmos.commands.several import as_given
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
-from kosmos.own_output import aside
+from kosmos.own_output import aside, written
 from kosmos.run_file import COMMAND_LINE, lay_over, merge, parse_overrides, read_run_file
 from kosmos.runtime.dealing import check_dealing
 from kosmos.runtime.launch import check_nproc, is_launched, launch, said_once
@@ -118,8 +119,8 @@ def _new(config: RunConfig) -> Planned:
     def train() -> None:
         from kosmos.train.run import train_model
 
-        with aside() as table:
-            train_model(config, reporter=_reporter(table))
+        with _reporter() as reporter:
+            train_model(config, reporter=reporter)
 
     return config, train
 
@@ -131,19 +132,23 @@ def _old(output: Path, overrides: Mapping[str, Any], *, accept_plugins: bool) ->
     def go_on() -> None:
         from kosmos.train.run import resume_run
 
-        with aside() as table:
-            resume_run(output, overrides, reporter=_reporter(table), accept_plugins=accept_plugins)
+        with _reporter() as reporter:
+            resume_run(output, overrides, reporter=reporter, accept_plugins=accept_plugins)
 
     return config, go_on
 
 
-def _reporter(table: TextIO) -> Reporter:
-    """Shows the run; its closing table goes to ``table``."""
+@contextmanager
+def _reporter() -> Iterator[Reporter]:
+    """Shows the run; its closing table goes to standard output. That nobody reads it, or a full disk, ends no run."""
     from kosmos.train.progress import ConsoleReporter, Steady
 
-    reporter = ConsoleReporter()
-    reporter.table = table
-    return Steady(reporter)
+    with aside() as table:
+        reporter = ConsoleReporter()
+        reporter.table = table
+        yield Steady(reporter)
+        with suppress(OSError):
+            written(table)
 
 
 def _found(config: RunConfig, overrides: Mapping[str, Any], *, accept_plugins: bool) -> Planned:
