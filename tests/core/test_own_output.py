@@ -112,7 +112,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("args", ["--version", "--help", "plugins --json core", "plugins core", "tell"])
+@pytest.mark.parametrize("args", ["", "--version", "--help", "plugins --json core", "plugins core", "tell"])
 def test_a_pipe_that_nobody_reads_ends_a_command_with_1_and_a_full_disk_with_4(
     args: str, unbuffered: str, site: Path
 ) -> None:

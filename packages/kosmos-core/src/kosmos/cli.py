@@ -118,7 +118,7 @@ def _run_or_help(args: list[str]) -> Any:
     except _UsageError as error:
         if type(error).__name__ != "NoArgsIsHelpError":  # a bare "kosmos" or group of commands
             raise
-        print(error.format_message())
+        print(error.format_message(), flush=True)
         return 2
 
 
