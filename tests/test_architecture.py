@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plugins": FOUND | {"catalogue", "doubtful", "elsewhere"},
     "kept_defaults": FOUND | {"options"},
     "lock": FOUND | {"files", "kept_defaults"},
-    "requirements": set(),
+    "requirements": {"catalogue"},
     "builtin": {"components", "hookspecs"},
     "own_objects": set(),
     "strict": {"errors", "own_objects"},

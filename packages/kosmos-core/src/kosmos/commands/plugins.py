@@ -66,10 +66,10 @@ def _show(registry: Registry, named: Sequence[PluginRecord], form: str) -> None:
 
         print(lock_of(registry, {plugin.name for plugin in named} or None).text(), end="")
     elif form == "--json":
-        chosen = [checked(plugin) for plugin in named or (*registry.plugins, *registry.off)]
+        chosen = checked(named or (*registry.plugins, *registry.off))
         print(json.dumps({"plugins": [as_dict(plugin) for plugin in chosen]}, indent=2))
     elif named:
-        print("\n".join(detail(checked(named[0]))))
+        print("\n".join(detail(checked(named)[0])))
     elif sys.stdout.isatty():
         _print_table(registry)
     else:
@@ -100,11 +100,19 @@ def _named(registry: Registry, name: str) -> PluginRecord:
     return next(plugin for plugin in every if plugin.name == name)
 
 
-def checked(plugin: PluginRecord) -> PluginRecord:
-    """With what its distribution requires and lacks among its problems. Only here: other commands start faster."""
-    if plugin.off or not plugin.distribution:
-        return plugin
-    return replace(plugin, problems=(*plugin.problems, *unmet(plugin.distribution)))
+def checked(plugins: Sequence[PluginRecord], *, once: bool = False) -> list[PluginRecord]:
+    """With what their distributions require and lack among their problems. Only here: other commands start faster.
+
+    Args:
+        once: of a distribution that brings several plugins, the first alone has it.
+    """
+    names = ["" if plugin.off else plugin.distribution or "" for plugin in plugins]
+    lacks = {name: unmet(name) for name in dict.fromkeys(filter(None, names))}
+    found = []
+    for plugin, name in zip(plugins, names, strict=True):
+        of_it = lacks.pop(name, []) if once else lacks.get(name, [])
+        found.append(replace(plugin, problems=(*plugin.problems, *of_it)))
+    return found
 
 
 def as_dict(plugin: PluginRecord) -> dict[str, Any]:
@@ -140,7 +148,7 @@ def detail(plugin: PluginRecord) -> list[str]:
 
 def plain_table(registry: Registry) -> list[str]:
     """The table for pipes and files: one line a plugin, then one a problem. Never wrapped."""
-    plugins = [checked(plugin) for plugin in registry.plugins]
+    plugins = checked(registry.plugins, once=True)
     rows = [HEADS, *(_cells(plugin) for plugin in (*plugins, *registry.off))]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [
@@ -167,7 +175,7 @@ def _print_table(registry: Registry) -> None:
     from rich.text import Text
 
     table = Table(*HEADS, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    plugins = [checked(plugin) for plugin in registry.plugins]
+    plugins = checked(registry.plugins, once=True)
     for plugin in (*plugins, *registry.off):
         name, version, distribution, _ = _cells(plugin)
         style = "red" if plugin.problems else "dim" if plugin.off else "bold"
