@@ -12,6 +12,7 @@ import pytest
 
 from support import ticks
 from support.command import SMALL, Started, install_plugin, lines_in
+from support.runs import rows_of
 from support.torchrun import LOOPBACK
 
 SLEEPER = """
@@ -79,6 +80,8 @@ def test_a_rank_that_hangs_is_named_with_its_phase_and_last_document(tmp_path: P
     assert named in lines[0]
     assert "at acme_sleepy.py:" in lines[0]
     assert time.monotonic() - begin < 30
+    last = rows_of(tmp_path / "run" / "goodput.jsonl")[-1]
+    assert last["ended"] == "failed" and last["problem"].startswith(named)
 
 
 def test_a_rank_that_was_suspended_is_named(suspended: Started) -> None:

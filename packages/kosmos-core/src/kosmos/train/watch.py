@@ -19,6 +19,7 @@ import torch
 from kosmos.errors import KosmosError, RankHangs, TrainingError
 from kosmos.names import listed
 from kosmos.runtime.parallel import Parallel, tells_of_end
+from kosmos.train.ended import FAILED
 from kosmos.train.goodput import Goodput
 
 BEAT_S = 1.0
@@ -248,7 +249,7 @@ def open_watch(parallel: Parallel, *, hang_s: float, clock: Goodput) -> Watch:
     def end(found: RankHangs) -> None:
         print(found.line(), file=sys.stderr, flush=True)
         clock.reassign(hang_s, "fault_detection")
-        clock.close()
+        clock.close(ended=FAILED, problem=str(found))
         os._exit(found.exit_status)  # the main thread may be in a kernel or an exchange that never returns
 
     return Watch(parallel, hang_s=hang_s, store=store, stop=end)
