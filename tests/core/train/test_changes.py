@@ -70,7 +70,10 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 def resume(
-    run: Path, over: dict[str, Any] | None = None, gone_after: int | None = None, of: str = "changed: "
+    run: Path,
+    over: dict[str, Any] | None = None,
+    gone_after: int | None = None,
+    of: str | tuple[str, ...] = "changed: ",
 ) -> list[str]:
     """Lines that it said of changes."""
     said = Said(gone_after)
@@ -150,6 +153,8 @@ def test_a_run_that_stopped_early_takes_nothing_that_it_takes_no_step_with(tmp_p
     assert line.startswith(f"the run had stopped early at step {stopped} of 6: nothing is trained, and its settings ")
     assert "without train.weight_decay 0.1 -> 0.2; go on with more evaluate.patience, or train" in line
     assert (run / "run.yaml").read_bytes() == written
+    (line,) = resume(run, {"train": {"learning_rate": 1.0}}, of=("the run had stopped early at step ", RATE))
+    assert "without train.learning_rate" in line
     over = {"train": {"weight_decay": 0.2}, "evaluate": {"patience": 2}}
     assert resume(run, over) == ["changed: train.weight_decay 0.1 -> 0.2, evaluate.patience 1 -> 2"]
 

@@ -199,8 +199,7 @@ class Session:
             self._warn(unused_rate(self.trainer) if "learning_rate" in self.config.train.model_fields_set else ())
             return
         if loaded is not None:
-            for damaged in loaded.skipped:
-                self.reporter.say(f"warning: passed over a damaged checkpoint: {damaged}")
+            self._warn(f"passed over a damaged checkpoint: {damaged}" for damaged in loaded.skipped)
             self.trainer.load(loaded)
             self.scorings.load(loaded.state)
         if line := self.trainer.passes.take_up(self.parallel.main_only(self.folder.noted_parts)):
@@ -212,7 +211,7 @@ class Session:
         where = loaded.folder if loaded else "no checkpoint was saved yet"
         self.reporter.say(f"going on from step {self.trainer.step} ({where})")
         before = self.parallel.main_only(lambda: self.folder.goes_on_with({}))
-        if (step := self.trainer.step) >= self.config.train.steps or self.scorings.early.wanted:
+        if is_over := (step := self.trainer.step) >= self.config.train.steps or self.scorings.early.wanted:
             self.config, line = only_scored(before, self.config, step)
             self.reporter.say(line)
         if step <= self.config.train.steps:  # else nothing is kept of it
@@ -221,7 +220,8 @@ class Session:
             self.reporter.say(f"changed: {told(self.changed)}")
         if "train.learning_rate" in self.changed:
             self._warn(unused_rate(self.trainer))
-        self._warn(jumps(self.trainer, self.parallel.main_only(self.folder.last_step)))
+        if not is_over:  # else no step is taken at the rate
+            self._warn(jumps(self.trainer, self.parallel.main_only(self.folder.last_step)))
 
     def _keep_settings(self) -> None:
         """Those of a run that goes on become its own once a step was taken with them: none that fail stay behind."""
