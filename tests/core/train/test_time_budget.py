@@ -28,7 +28,11 @@ class Said(Reporter):
         ("3d", 259_200),
         ("1.5h", 5_400),
         ("1d 2h 3m 4s", 93_784),
+        ("5 h 3 m", 18_180),
+        ("90min", 5_400),
+        ("2 Days 11 hours 1 minute 30 sec", 212_490),
         ("01:12:00:30", 129_630),
+        ("400:23:59:59", 34_646_399),
     ],
 )
 def test_a_time_is_read_as_it_is_written_for_schedulers(text, seconds):
@@ -36,7 +40,26 @@ def test_a_time_is_read_as_it_is_written_for_schedulers(text, seconds):
     assert make_run({"train": {"max_time": text}}).train.max_time == text
 
 
-@pytest.mark.parametrize("said", ["90", "", "0m", "m", "1:30", "30m11h", "-5m", 90, True, "1 week"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "90",
+        "",
+        "0m",
+        "m",
+        "1:30",
+        "30m11h",
+        "-5m",
+        90,
+        True,
+        "1 week",
+        "3 months",
+        "1:99:99:99",
+        "1:24:00:00",
+        "0:0:60:0",
+        "9" * 400 + "d",
+    ],
+)
 def test_a_time_without_a_unit_is_refused_in_one_line(said):
     with pytest.raises(ConfigError, match=r"train.max_time: expected a time such as 90m, 11h30m, 3d or 01:12:00:00"):
         make_run({"train": {"max_time": said}})
