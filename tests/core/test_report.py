@@ -453,6 +453,22 @@ def test_scores_of_different_kinds_make_no_order_and_a_table_goes_where_it_can(r
     assert main(["report", str(run), "--csv", str(tmp_path / "runs.csv"), "--json"]) == 2
 
 
+def test_a_table_never_goes_into_a_run_and_is_printed_where_it_is_asked_for(run: Path, tmp_path, capsys) -> None:
+    ledger, link, file = run / "metrics.jsonl", tmp_path / "link.csv", tmp_path / "runs.csv"
+    before = ledger.read_bytes()
+    link.symlink_to(ledger)
+    for within in (ledger, link, run / "new.csv"):
+        assert main(["report", str(run), "--csv", str(within)]) == 2
+        assert f"--csv {within}: is within the run {run}, whose files are its own" in capsys.readouterr().err
+    assert ledger.read_bytes() == before and not (run / "new.csv").exists()
+    assert main(["report", str(run), "--csv", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: 1 run\n"
+    assert main(["report", str(run), "--csv", "-"]) == 0
+    assert capsys.readouterr().out == file.read_text()
+    assert main(["report", str(run), "--csv", "/dev/null"]) == 0
+    assert Path("/dev/null").is_char_device() and sorted(tmp_path.glob("*.csv")) == [link, file]
+
+
 def test_runs_differ_in_their_modalities_though_these_have_no_settings() -> None:
     bare = {"stream": None, "processor": {}}
     runs = [{"modalities": {"image": bare, "audio": bare}}, {"modalities": {"image": bare}}]

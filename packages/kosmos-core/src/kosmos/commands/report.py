@@ -15,7 +15,7 @@ import typer
 from kosmos.commands.bad_samples import bad_lines, bad_samples
 from kosmos.commands.compared import beside, differences, opened, refuse, settings_of
 from kosmos.commands.ledgers import figures_of, rows_of
-from kosmos.commands.run_table import best_first, write_csv
+from kosmos.commands.run_table import STANDARD_OUTPUT, best_first, write_csv
 from kosmos.errors import ConfigError
 from kosmos.train.measure import LOWER, Measure
 from kosmos.visible import say, visible
@@ -30,7 +30,9 @@ other are compared by their last steps in all that says how fast they are."""
 
 def report(
     output: Annotated[list[str], typer.Argument(metavar="OUTPUT...", help="Folder of a run, or of several.")],
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row for each run to this file.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a row for each run to this file; - is standard output.")
+    ] = None,
     by_score: Annotated[
         bool, typer.Option("--best-first", help="Order the runs by their best held-out score.")
     ] = False,
@@ -60,7 +62,8 @@ def report(
     if csv is not None:
         with figures_of(*shown):
             write_csv(csv, results, settings, wanted)
-        say(f"{csv}: {len(results)} run{'s' * (len(results) > 1)}")
+        if csv != STANDARD_OUTPUT:
+            say(f"{csv}: {len(results)} run{'s' * (len(results) > 1)}")
         refuse(wrong)
         return
     both = {"differences": settings, "runs": results}

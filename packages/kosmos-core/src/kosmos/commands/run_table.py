@@ -5,18 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kosmos.commands.compared import flat
 from kosmos.errors import ConfigError, unwritable
+from kosmos.files import replacing
 from kosmos.names import listed
 from kosmos.train.json_lines import rounded
 from kosmos.train.measure import Measure
+from kosmos.visible import visible
 
 LEFT_OUT = ("changes", "checkpoints", "guards", "saves")
 """Of what ``report.collect`` gives: lists, of which a row would have a column for each entry."""
+STANDARD_OUTPUT = Path("-")
 OF_STEPS = ("meters", "recent", "processes")
 
 
@@ -45,12 +49,14 @@ def write_csv(
     """A row for each run: its folder, the settings in which they differ, and figures by their paths in ``--json``.
 
     Args:
+        file: which is replaced as a whole; ``-`` is standard output.
         runs: what ``report.collect`` gave of each.
         settings: what ``differences`` gave.
         wanted: steps that each was to take.
 
     Raises:
-        ConfigError: the file cannot be written there; TrainingError where the disk is full.
+        ConfigError: the file cannot be written there, or is within the folder of a run; TrainingError where the disk is
+            full.
     """
     rows = []
     for number, (run, steps) in enumerate(zip(runs, wanted, strict=True)):
@@ -65,8 +71,24 @@ def write_csv(
     table = csv.DictWriter(text, list(columns), lineterminator="\n")
     table.writeheader()
     table.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    written = text.getvalue().encode("utf-8", errors="backslashreplace")  # folders may have any name
+    if file == STANDARD_OUTPUT:
+        print(visible(written.decode()), end="")
+    else:
+        _put(file, written, [Path(run["output"]) for run in runs])
+
+
+def _put(file: Path, written: bytes, folders: Sequence[Path]) -> None:
+    place = Path(os.path.realpath(file))
+    for folder in folders:
+        if place.is_relative_to(folder.resolve()):
+            raise ConfigError(f"--csv {file}: is within the run {folder}, whose files are its own; name another --csv")
     try:
-        file.write_text(text.getvalue(), encoding="utf-8", errors="backslashreplace")  # folders may have any name
+        if file.exists() and not file.is_file():  # a device or a pipe stays what it is
+            file.write_bytes(written)
+        else:
+            with replacing(place) as new:
+                new.write(written)
     except OSError as error:
         raise unwritable(file, error, "name another --csv") from error
 
