@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +104,18 @@ def test_a_document_that_one_cannot_read_is_left_out_of_both(runs: Path, capsys:
     file = lines(runs / "broken.jsonl", [*ROWS, {"prompt": "x", "completion": None}])
     found = told(capsys, runs / "one", "--against", runs / "other", "--data", file)
     assert found["against"][0]["documents"] == 40 and len(found["runs"][0]["incidents"]) == 1
+
+
+def test_a_run_whose_plugin_is_missing_is_one_line(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Path(shutil.copytree(runs / "other", tmp_path / "other"))
+    file = other / "run.yaml"
+    file.write_text(re.sub(r"^modalities: .*$", "modalities: {nowhere: {}}", file.read_text(), flags=re.M))
+    data = ("--data", str(runs / "bench.jsonl"), "--workers", "0", "--json")
+    assert main(["eval", str(runs / "one"), "--against", str(other), *data]) == 3
+    out, said = capsys.readouterr()
+    assert out == "" and said.count("\n") == 1 and said.startswith("error[plugin]: ") and "nowhere" in said
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from math import comb
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from kosmos.errors import DataError
 from kosmos.evaluate.paired import FEW, Counted, Key, differences, mcnemar, of_ratios, of_shares, paired
+from kosmos.train.json_lines import printed_json
 
 TRIALS = 1000
 
@@ -79,6 +81,15 @@ def test_a_loss_a_token_weighs_long_documents_and_a_figure_is_of_the_group_that_
     assert odd.low is None and odd.p is None and odd.documents < FEW
     assert replace(odd, kind="modality", name="b") == found["modality", "b", "loss"]
     assert not any(figure == "bits_per_byte" for _, _, figure in found)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("other", [1.0, float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_has_no_interval_and_is_null_as_json(bad: float, other: float) -> None:
+    found = of_ratios([((bad, 4), (other, 4)), *[((n, 4), (1.0, 4)) for n in range(FEW)]])
+    assert found.documents > FEW and (found.low, found.high, found.p) == (None, None, None)
+    told = json.loads(printed_json(asdict(found)))
+    assert told["first"] is None and told["difference"] is None
 
 
 def test_bytes_are_compared_where_tokenizers_differ_and_a_cut_document_is_one() -> None:

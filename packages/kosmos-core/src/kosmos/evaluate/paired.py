@@ -56,7 +56,7 @@ class Difference:
     difference: float
     """The first less the second."""
     low: float | None = None
-    """Lower end of the interval of 95 %; None where there are too few documents for one."""
+    """Lower end of the interval of 95 %; None where the documents are too few, or the difference not finite."""
     high: float | None = None
     p: float | None = None
     """How likely a difference of at least this size would be, by chance alone, if there were none."""
@@ -156,19 +156,20 @@ def of_ratios(pairs: Sequence[tuple[Ratio, Ratio]]) -> Difference:
     """Of two ratios of sums over the same documents, such as losses a token: long documents count for more.
 
     The standard error is that of the ratios' linear parts, document by document; p is that of a normal distribution.
-    Fewer than ``FEW`` documents get none: their sums are not normal, and the interval would be too narrow.
+    Fewer than ``FEW`` documents get none: their sums are not normal, and the interval would be too narrow. Nor does a
+    difference that is not finite.
 
     Source: the ratio estimator of survey sampling (Cochran, Sampling Techniques, 1977, chapter 6), of both and paired.
     """
     values = np.asarray(pairs, np.float64)  # [n, 2, 2]: document, model, side of the ratio
     over, under = values.sum(0).T
     first, second = (over / under).tolist()
+    count, apart = len(values), first - second
+    if count < FEW or not math.isfinite(apart):
+        return Difference(count, first, second, apart)
     parts = (values[..., 0] - values[..., 1] * (over / under)) / under
-    own, count = parts[:, 0] - parts[:, 1], len(values)
-    if count < FEW:
-        return Difference(count, first, second, first - second)
+    own = parts[:, 0] - parts[:, 1]
     error = math.sqrt(count / (count - 1) * float((own**2).sum()))
-    apart = first - second
     p = math.erfc(abs(apart) / error / math.sqrt(2)) if error else float(apart == 0)
     return Difference(count, first, second, apart, apart - Z * error, apart + Z * error, p)
 
