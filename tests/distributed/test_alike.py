@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-import os
 import re
 import socket
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from kosmos import Document, Text, train_model
 from kosmos.checkpoint.folder import load_newest
 from kosmos.cli import main
 from kosmos.data.bytes_tokenizer import ByteTokenizer
+from support import drawn_once
 from support.command import SMALL
 from support.ranks import End, Told, start_ranks, train_in_turn
-from support.runs import small_run
+from support.torchrun import done, forked
 
 RUN = (*SMALL, "data.lanes=2", "data.workers=0", "train.steps=2", "evaluate.max_documents=4")
 SETTINGS = {
@@ -39,25 +35,6 @@ def texts(folder: Path, rows: int) -> str:
     file = folder / "texts.jsonl"
     file.write_text("".join(f'{{"text": "row {i} of them"}}\n' for i in range(rows)))
     return f"data.sources=[{{path: '{file}'}}]"
-
-
-IN_FOLDER = (
-    "import os, sys; os.chdir(sys.argv.pop(1)); from kosmos.cli import main; from kosmos.train import alike; "
-    "alike.SEEN_S = 2.0; sys.exit(main())"
-)
-
-
-def started(*ranks: Told, folders: Sequence[Path] = ()) -> list[End]:
-    """Exit status of each rank and what it said, by what ``kosmos train`` of that rank is told.
-
-    Args:
-        folders: in which each of them runs.
-    """
-    programs = []
-    for rank, told in enumerate(ranks):
-        own = ("-c", IN_FOLDER, str(folders[rank])) if folders else ("-m", "kosmos")
-        programs.append([*own, "train", *map(str, told)])
-    return [run.end(at_most_s=90) for run in start_ranks(programs)]
 
 
 def setting(home: Path, field: str) -> list[Told]:
@@ -100,19 +77,33 @@ def resumed_by_one(home: Path) -> list[Told]:
     return [("--resume", home / "run"), told]
 
 
+def unseen(home: Path) -> list[Told]:
+    """The folder of the run lies in that in which a rank runs, of which each has one."""
+    told = ("--output", "run", *RUN, texts(home / "data", 60))
+    return [told, told]
+
+
+def elsewhere(home: Path) -> list[Told]:
+    """Both ranks see the folder of the run. Their data lie in other places, and their workers are not as many."""
+    told = ("--output", home / "run", *RUN)
+    return [(*told, texts(home / "one", 60)), (*told, texts(home / "other", 60), "data.workers=1")]
+
+
 @pytest.fixture(scope="module")
 def in_turn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, list[End]]]:
     """Cases that two ranks take in turn, by their names: a folder of each, and how the ranks ended."""
     home = tmp_path_factory.mktemp("cases")
     cases = {name: setting(home / name, field) for name, (field, _) in list(SETTINGS.items())[1:]}
-    cases |= {made.__name__: made(home / made.__name__) for made in (tokenizers, data, shards, absent, resumed_by_one)}
+    for made in (tokenizers, data, shards, absent, resumed_by_one, unseen, elsewhere):
+        cases[made.__name__] = made(home / made.__name__)
     ends = train_in_turn(home, cases, own_folders=True)
     return lambda name: (home / name, ends[name])
 
 
 def test_ranks_that_were_told_different_settings_all_end_and_the_first_says_which(tmp_path: Path) -> None:
     field, line = SETTINGS["learning rate"]
-    assert_refused(tmp_path, started(*setting(tmp_path, field)), line)
+    programs = [("-m", "kosmos", "train", *told) for told in setting(tmp_path, field)]
+    assert_refused(tmp_path, [run.end(at_most_s=90) for run in start_ranks(programs)], line)
 
 
 @pytest.mark.parametrize("name", list(SETTINGS)[1:])
@@ -176,70 +167,34 @@ def test_a_rank_that_goes_on_and_one_that_begins_do_not_meet(
     assert "error[training]: --resume: rank 0 has True, rank 1 has False; give all ranks the same" in said
 
 
-def test_a_folder_that_each_node_has_for_itself_is_found_out_before_the_first_step(tmp_path: Path) -> None:
-    told = ("--output", "run", *RUN, texts(tmp_path / "data", 60))
-    nodes = [tmp_path / "one", tmp_path / "other"]
-    for node in nodes:
-        node.mkdir()
-    (first, silent), (other, said) = started(told, told, folders=nodes)
+def test_a_folder_that_each_node_has_for_itself_is_found_out_before_the_first_step(
+    in_turn: Callable[[str], tuple[Path, list[End]]],
+) -> None:
+    home, ((first, silent), (other, said)) = in_turn("unseen")
+    nodes = [home / "0", home / "1"]
     assert (first, other) == (2, 2), silent + said
     assert f"error[config]: run: rank 1 (on {socket.gethostname()}, in {nodes[1]}) does not see what rank 0" in said
     assert "error" not in silent
     assert not [*nodes[0].iterdir(), *nodes[1].iterdir()]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[End]]:
-    """A folder that both ranks see, and their ends: of data in other places, with other numbers of workers."""
-    home = tmp_path_factory.mktemp("trained")
-    told = ("--output", "run", *RUN)
-    ranks = (*told, texts(home / "one", 60)), (*told, texts(home / "other", 60), "data.workers=1")
-    return home / "run", started(*ranks, folders=[home, home])
-
-
 def test_data_may_lie_elsewhere_on_every_node_and_workers_be_as_many_as_it_has_cores_for(
-    trained: tuple[Path, list[End]],
+    in_turn: Callable[[str], tuple[Path, list[End]]],
 ) -> None:
-    _, ends = trained
+    _, ends = in_turn("elsewhere")
     assert [status for status, _ in ends] == [0, 0], ends
 
 
-def test_a_folder_that_all_see_keeps_nothing_of_the_look_at_it(trained: tuple[Path, list[End]]) -> None:
-    output, ends = trained
+def test_a_folder_that_all_see_keeps_nothing_of_the_look_at_it(
+    in_turn: Callable[[str], tuple[Path, list[End]]],
+) -> None:
+    home, ends = in_turn("elsewhere")
     assert [status for status, _ in ends] == [0, 0], ends
-    assert not [*output.glob(".seen*")]
-
-
-class DrawnOnce:
-    """Documents in an order that each process draws for itself, of which those of the first rank count."""
-
-    name = "sums"
-
-    def __init__(self) -> None:
-        self.rows, self.reads = [*range(60)], 0
-        Random(int(os.environ["RANK"])).shuffle(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def document(self, index: int) -> Document:
-        callers = {frame.function for frame in inspect.stack(0)}
-        self.reads += "sampled_fingerprint" in callers
-        row = self.rows[index]
-        return Document(f"sum {row}", (Text(f"{row} and 1: "), Text(str(row + 1), train=True)))
-
-
-def train_on_drawn(output: str) -> None:
-    source = DrawnOnce()
-    config = small_run(Path(output), modalities=[], data={"lanes": 2, "workers": 0}, train={"steps": 2})
-    train_model(config, sources=[source])
-    print("read first:", source.reads, file=sys.stderr)
+    assert not [*(home / "run").glob(".seen*")]
 
 
 def test_the_first_rank_alone_looks_at_given_documents_which_may_stand_in_another_order_on_each(tmp_path: Path) -> None:
-    program = ("-c", "import sys; from distributed.test_alike import train_on_drawn; train_on_drawn(sys.argv[1])")
-    ends = [run.end(at_most_s=90) for run in start_ranks([[*program, tmp_path / "run"]] * 2)]
-    assert [status for status, _ in ends] == [0, 0], ends
-    assert [re.findall(r"read first: (\d+)", said) for _, said in ends] == [["32"], ["0"]]
+    printed = done(forked(2, [drawn_once.__file__, tmp_path / "run"]))
+    assert sorted(printed.splitlines()) == ["rank 0 read 32 rows first", "rank 1 read 0 rows first"]
     (told,) = load_newest(tmp_path / "run" / "checkpoints").state["order"]["data"]["sources"]
     assert told["fingerprint"]

@@ -14,6 +14,7 @@ from kosmos.cli import main
 from kosmos.train.saved import opened_run
 from support.ranks import End, train_in_turn
 from support.runs import SMALL
+from support.torchrun import LLAMA
 
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 
@@ -43,7 +44,7 @@ def ends(home: Path) -> dict[str, list[End]]:
         name: [(*data, *backbone, *still, "parallel.strategy=fsdp", "--output", home / name, *options)] * 2
         for name, options in more.items()
     }
-    return train_in_turn(home, cases, path=[])
+    return train_in_turn(home, cases, imports=LLAMA)
 
 
 def test_two_ranks_begin_with_the_model_of_an_adapter(home: Path, ends: dict[str, list[End]]) -> None:

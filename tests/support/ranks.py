@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from support import told_in_turn
 from support.command import Started
-from support.torchrun import LOOPBACK
+from support.torchrun import LOOPBACK, done
 
 Told = Sequence[object]
 End = tuple[int, str]
@@ -51,7 +48,12 @@ def start_ranks(
 
 
 def train_in_turn(
-    home: Path, cases: Mapping[str, Sequence[Told]], *, path: Sequence[Path] = (), own_folders: bool = False
+    home: Path,
+    cases: Mapping[str, Sequence[Told]],
+    *,
+    path: Sequence[Path] = (),
+    own_folders: bool = False,
+    imports: Sequence[str] = (),
 ) -> dict[str, list[End]]:
     """Ends of the ranks in each case, which the same processes take one after the other.
 
@@ -59,6 +61,7 @@ def train_in_turn(
         cases: what ``kosmos train`` of each rank is told.
         path: in front of what is importable.
         own_folders: each rank runs in a folder with its number, in that of the case; else all run in ``home``.
+        imports: what the ranks need that takes long to import.
     """
     ranks = len(next(iter(cases.values())))
     entries = []
@@ -68,18 +71,12 @@ def train_in_turn(
             folder.mkdir(parents=True, exist_ok=True)
         entries.append({"port": home / f"port-{name}", "folders": folders, "told": told})
     (home / "cases.json").write_text(json.dumps(entries, default=str))
-    runs = start_ranks([[told_in_turn.__file__, home / "cases.json"]] * ranks, path=path)
-    printed = [_printed(run, runs) for run in runs]
-    assert [run.process.returncode for run in runs] == [0] * ranks, "\n".join(said for _, said in printed)
-    ends = zip(*([json.loads(line) for line in told.splitlines()] for told, _ in printed), strict=True)
+    program = [sys.executable, told_in_turn.__file__, str(home / "cases.json"), ",".join(imports)]
+    place = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(ranks), **LOOPBACK}
+    done(Started(path=path, program=program, **place), at_most_s=CAP_S)
+    ends = zip(*([json.loads(line) for line in _lines(home, rank)] for rank in range(ranks)), strict=True)
     return {name: [(status, said) for status, said in of] for name, of in zip(cases, ends, strict=True)}
 
 
-def _printed(run: Started, runs: Sequence[Started]) -> tuple[str, str]:
-    """All that it printed and said. Where it takes too long, all ranks are killed."""
-    try:
-        return run.process.communicate(timeout=CAP_S)
-    except subprocess.TimeoutExpired:
-        for process in [process for rank in runs for process in rank.processes()]:
-            os.kill(process, signal.SIGKILL)
-        return run.process.communicate()
+def _lines(home: Path, rank: int) -> list[str]:
+    return (home / f"ends-{rank}.jsonl").read_text().splitlines()

@@ -1,10 +1,10 @@
-"""Run as each of the ranks of a job: several ``kosmos train`` in turn, each of which all ranks begin and end together.
+"""Several ``kosmos train`` in turn, each of which all ranks of a job begin and end together, as without a launcher.
 
-    RANK=0 WORLD_SIZE=2 ... told_in_turn.py LIST.json
+    WORLD_SIZE=2 ... told_in_turn.py LIST.json MODULE,MODULE
 
-Each entry of the list has ``port``, a file in which the first rank leaves the port on which they meet, ``folders``, in
-which each of them runs, and ``told``, what each is told. Prints a JSON line for each: the exit status, and what was
-said on standard error.
+The ranks are forks, as those of ``forked``. Each entry of the list has ``port``, a file in which the first rank leaves
+the port on which they meet, ``folders``, in which each of them runs, and ``told``, what each is told. Beside the list
+each rank writes ``ends-RANK.jsonl``, a line for each entry: the exit status, and what was said on standard error.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ import socket
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 
 from kosmos import collector
 from kosmos.cli import main
+from kosmos.train import alike
+from support import forked
 
 CAP_S = 60
 """A command that takes longer ends the process, with a traceback of where it hangs."""
@@ -38,10 +41,11 @@ def port(file: Path, *, is_first: bool) -> str:
     return file.read_text()
 
 
-def run(file: str) -> None:
+def run(file: Path) -> None:
     rank = int(os.environ["RANK"])
+    alike.SEEN_S = 2.0  # a folder that is not seen by then is not that of the others
     collector.pause()  # until the first step, while torch is imported
-    for entry in json.loads(Path(file).read_text()):
+    for entry in json.loads(file.read_text()):
         faulthandler.dump_traceback_later(CAP_S, exit=True)
         os.chdir(entry["folders"][rank])
         os.environ["MASTER_PORT"] = port(Path(entry["port"]), is_first=rank == 0)
@@ -52,9 +56,12 @@ def run(file: str) -> None:
         finally:
             if status is None:
                 print(said.getvalue(), file=sys.stderr, flush=True)
-        print(json.dumps([status, said.getvalue()]), flush=True)
+        with file.with_name(f"ends-{rank}.jsonl").open("a") as ends:
+            print(json.dumps([status, said.getvalue()]), file=ends)
     faulthandler.cancel_dump_traceback_later()
 
 
 if __name__ == "__main__":
-    run(sys.argv[1])
+    forked.import_shared(sys.argv[2])
+    told = partial(run, Path(sys.argv[1]))
+    sys.exit(forked.wait_for({forked.start(rank, told) for rank in range(int(os.environ["WORLD_SIZE"]))}))
