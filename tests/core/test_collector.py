@@ -15,7 +15,12 @@ from kosmos.__main__ import main
 from kosmos import collector
 
 seen = []
-for arguments in (["train", "--output", "run", *sys.argv[1:]], ["eval", "run"], ["plugins"], ["train", "--nonsense"]):
+COMMANDS = (
+    ["train", "--output", "run", *sys.argv[1:]], ["eval", "run"], ["export", "run", "file.safetensors"],
+    ["export", "run", "model", "--for", "transformers"], ["plan"], ["explain", "lion"], ["plugins"],
+    ["train", "--nonsense"],
+)
+for arguments in COMMANDS:
     sys.argv = ["kosmos", *arguments]
     status = main()
     seen.append((status, gc.isenabled(), gc.get_freeze_count() > 0))
@@ -36,4 +41,4 @@ def test_it_collects_again_once_a_command_has_started(tmp_path: Path) -> None:
     )  # fmt: skip
     seen = done.stdout.splitlines()[-1]
     # A command that is refused ends, and one that imports little never pauses it.
-    assert seen == str([(0, True, True), (0, True, True), (0, True, False), (2, False, False)]), done.stderr
+    assert seen == str([*[(0, True, True)] * 6, (0, True, False), (2, False, False)]), done.stderr

@@ -11,8 +11,8 @@ from kosmos.errors import missing_package, say_interrupted, unwritable, wrong_sy
 from kosmos.interrupts import keep_in_mind
 from kosmos.own_output import is_command, written
 
-PAUSED = ("train", "eval", "generate")
-"""Commands that say when they have started."""
+PAUSED = ("train", "eval", "generate", "chat", "export", "plan", "explain")
+"""Commands that import much and say when they have started."""
 
 
 ANYWHERE: tuple[list[str], ...] = ([], ["--help"], ["-h"], ["--version"])

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kosmos import collector
 from kosmos.plugins import load_plugins
 from kosmos.reference.entries import Entry
 from kosmos.reference.topics import Topic, find, overview
@@ -31,6 +32,8 @@ def explain(
     """
     registry = load_plugins()
     topics = overview(registry) if name is None else find(name, registry)
+    collector.imported()
+    collector.go_on()
     width = min(shutil.get_terminal_size((WIDTH, 24)).columns, 120)
     print("\n\n".join("\n".join(_lines(topic, width)) for topic in topics))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kosmos import collector
 from kosmos.commands.arguments import Step, as_step, check_free, check_free_folder, refuse_empty, refuse_ranks
 from kosmos.errors import ConfigError, unwritable
 from kosmos.names import did_you_mean, listed
@@ -92,6 +93,8 @@ def _write_weights(output: Path, file: Path, step: str | None, part: str | None)
     from kosmos.run_updates import update_scales
     from kosmos.train.saved import config_of, open_checkpoint
 
+    collector.imported()
+    collector.go_on()
     folder, loaded = open_checkpoint(output, as_step(step))
     for name in loaded.skipped:
         say(f"warning: passed over a damaged checkpoint: {name}", file=sys.stderr)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kosmos import collector
 from kosmos.commands.arguments import (
     Data,
     Epochs,
@@ -79,6 +80,8 @@ def plan(
     from kosmos.train.forecast.whole import forecast
     from kosmos.train.json_lines import printed_json as one_line
 
+    collector.imported()
+    collector.go_on()
     with aside():
         precision = "bf16" if config.train.weights == "bf16" else config.train.precision
         gpu = device_named(device, precision) if device else device_here(config.train.device, precision)
