@@ -60,6 +60,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    collector.imported()
     collector.go_on()  # this process waits
     logging.disable(logging.ERROR)  # the processes say what is wrong
     os.environ[_NPROC] = str(processes)
