@@ -76,6 +76,12 @@ def run(output: Path, *, strategy: str, workers: int, steps: int = STEPS) -> dic
     }
 
 
+def unscored(output: Path, *, strategy: str, workers: int, steps: int) -> dict[str, Any]:
+    """As ``run``, for tests that look at steps alone: nothing is written or answered, and the end alone is saved."""
+    one = run(output, strategy=strategy, workers=workers, steps=steps)
+    return {**one, "evaluate": {"max_documents": 2}, "checkpoint": {}}
+
+
 def parallel(strategy: str) -> dict[str, Any]:
     return {"strategy": strategy, "shards": 2 if strategy == "hsdp" else None}
 
@@ -104,7 +110,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     offloaded = run(folder / "offloaded", strategy="fsdp", workers=0)
     offloaded["parallel"]["offload"] = True
     entries.append({"world": 2, "run": offloaded})
-    frozen = run(folder / "frozen", strategy="fsdp", workers=0, steps=4)
+    frozen = unscored(folder / "frozen", strategy="fsdp", workers=0, steps=4)
     frozen["backbone"]["freeze"] = True
     profile = {"after_steps": 1, "steps": 2, "ranks": [0, 1]}
     entries.append(
@@ -124,7 +130,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         entries.append({"world": 1, "run": {**one, "backbone": ROWS_WITH_BLOCKS}})
     entries += [goes_on(folder / "8-bit moved", *way) for way in ((4, "fsdp", 4), (2, "fsdp", 5), (1, "auto", STEPS))]
     for world in (1, 2):
-        bad = run(folder / f"bad {world}", strategy="auto", workers=0)
+        bad = unscored(folder / f"bad {world}", strategy="auto", workers=0, steps=STEPS)
         bad["data"]["sources"] = [{"path": "ticks", "options": {"infinite": [first_row_of_lane(1)]}}, "sums"]
         entries.append({"world": world, "run": {**bad, "guard": {"non_finite": "skip"}}})
     for world, strategy in RELEASED:
@@ -136,7 +142,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         one["data"] = {**one["data"], "lanes": 2}
         entries.append({"world": world, "run": {**one, "train": {**one["train"], **RELEASE, **release(world)}}})
     for world, strategy in MUON:
-        one = run(folder / f"muon {world} {strategy}", strategy=strategy, workers=0, steps=3)
+        one = unscored(folder / f"muon {world} {strategy}", strategy=strategy, workers=0, steps=3)
         large = {
             "optimizer": "muon",
             "learning_rate": 0.02,
@@ -152,6 +158,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         one = run(folder / f"lora {world} {strategy}", strategy=strategy, workers=0, steps=3)
         lora = {"name": "hf", "config": LLAMA, "lora": {"rank": 4, "whole": ["embed_tokens"]}}
         entries.append({"world": world, "run": {**one, "backbone": lora}})
+        one = unscored(Path(one["output"]), strategy=strategy, workers=0, steps=3)
         mixed = {**one, "output": f"{one['output']} mixed", "backbone": {**lora, "dtype": "bfloat16"}}
         entries.append({"world": world, "run": {**mixed, "train": {**one["train"], "precision": "bf16"}}})
         in_4_bits = {**lora, "config": {**LLAMA, "hidden_size": 64}, "lora": {"rank": 4, "quantize": "nf4"}}
