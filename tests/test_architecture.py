@@ -121,7 +121,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "templates": FOUND,
     "commands": RUN
     | {"mistakes", "reference", "interrupts", "lock", "checkpoint", "generate", "evaluate", "train", "tune", "launch"}
-    | {"files", "own_output", "requirements", "templates", "testing"},
+    | {"collector", "files", "own_output", "requirements", "templates", "testing"},
     "usage": {"errors", "names"},
     "cli": FOUND | {"interrupts", "usage"},
     "__main__": {"cli", "collector", "ending", "errors", "interrupts", "own_output"},
