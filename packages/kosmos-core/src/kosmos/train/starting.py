@@ -19,7 +19,6 @@ from kosmos.names import listed
 from kosmos.plugins import Registry
 from kosmos.train.gone import check_checkpoints
 from kosmos.train.initial import drawn_again, held_out_anew, held_out_otherwise, open_initial, take_weights
-from kosmos.train.initial_adapter import check_adapter, read_adapter, take_adapter
 from kosmos.train.initial_optimizer import take_optimizer
 from kosmos.train.loop import Trainer
 from kosmos.train.opening import Opened
@@ -102,6 +101,9 @@ def begin_with_weights(trainer: Trainer, folder: RunFolder, sources: Sequence[So
     if config.init is not None:
         _begin_with(config.init, trainer, folder, sources)
     if config.backbone.lora is not None and (adapter := config.backbone.lora.adapter) is not None:
+        # It reads a model of transformers, whose import takes a second of every other run's start.
+        from kosmos.train.initial_adapter import check_adapter, read_adapter, take_adapter
+
         found = parallel.main_only(lambda: check_adapter(adapter, composition))
         tensors: dict[str, Tensor] = {}  # each rank's own, which it tells nobody
         parallel.agreed(lambda: tensors.update(read_adapter(found)))
