@@ -1,4 +1,4 @@
-"""Low-rank updates (LoRA 16) of a Llama of 107 M parameters on a CPU, beside weights in bf16 or in 4 bits.
+"""Low-rank updates (LoRA 16) of a Llama of 91 M parameters on a CPU, beside weights in bf16 or in 4 bits.
 
 Rows of 1,024 tokens of Shakespeare, one a step, full in all of them: nobody pads. The peers are PEFT's layers, and
 bitsandbytes' NF4 under them, in a loop that does nothing else: autocast to bf16, cross entropy, AdamW. Kosmos trains as
