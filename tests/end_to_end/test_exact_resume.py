@@ -13,7 +13,7 @@ import pytest
 from kosmos import make_run
 from kosmos.plugins import load_plugins
 from kosmos.train.run import resume_run, train_model
-from support.kernels import small_models_train_by_kernels
+from support.kernels import multiply_as_convolutions, small_models_train_by_kernels
 from support.runs import assert_same_tensors, rows_of
 from support.steps import threads_of_torch
 from support.trainings import as_a_gpu_joins
@@ -57,7 +57,7 @@ def in_bf16(optimizer: dict[str, Any]) -> dict[str, Any]:
     return {"train": {"precision": "bf16", "weights": "bf16", "optimizer": optimizer}}
 
 
-AT_ONCE, JOINED, KERNELS = "rows at once", "rows joined as on a GPU", "kernels in C++"
+AT_ONCE, JOINED, KERNELS, CONVOLVES = "rows at once", "rows joined as on a GPU", "kernels in C++", "as convolutions"
 """What a way is called that has them."""
 TWO_AT_ONCE = {"train": {"lanes_at_once": 2, "precision": "bf16"}, "backbone": {"dropout": 0.0}}
 WAYS: dict[str, list[dict[str, Any]]] = {
@@ -78,6 +78,7 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     "budgets of cells": [{"data": {"cells_per_pack": {"image": 20, "audio": 60}}}],
     AT_ONCE: [TWO_AT_ONCE],
     KERNELS: [],
+    f"{KERNELS}, {CONVOLVES}": [],
     f"{KERNELS} in bf16": [{"train": {"precision": "bf16"}}],
     f"{KERNELS}, {AT_ONCE}": [TWO_AT_ONCE],
     JOINED: [{"train": {"lanes_at_once": 2}}],
@@ -99,6 +100,8 @@ def machine_for(way: str) -> Iterator[None]:
         held.enter_context(threads_of_torch(2 if AT_ONCE in way else 1))
         if KERNELS in way:
             held.enter_context(small_models_train_by_kernels())
+        if CONVOLVES in way:
+            multiply_as_convolutions(held.enter_context(pytest.MonkeyPatch.context()))
         if JOINED in way:
             held.enter_context(as_a_gpu_joins(2))
         yield

@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kosmos.model import attention_compiled, cpu_kernels, kernels_in_use
+import pytest
+
+from kosmos.model import attention_compiled, cpu_kernels, kernels_in_use, products
 
 
 @contextmanager
@@ -26,3 +28,10 @@ def small_models_train_by_kernels() -> Iterator[list[str]]:
             patched.enter_context(patch.object(module, "call", noted))
         yield names
     assert names
+
+
+def multiply_as_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have kernels in fp32 multiply as they do on processors where it pays, and matrices of any size."""
+    monkeypatch.setattr(products, "pays", lambda: True)
+    monkeypatch.setattr(products, "LEAST", 0)
+    monkeypatch.setattr(products, "THREADS", 1)

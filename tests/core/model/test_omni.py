@@ -18,9 +18,11 @@ from kosmos.data.batch import ReadyDocument, assemble, to_tensors
 from kosmos.data.decoding import decode_cells
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.fp8 import use_fp8
+from kosmos.model.products import use_products
 from kosmos.plugins import Registry
 from kosmos.train.compiling import compilations, compile_blocks
 from support import dozen, ticks
+from support.kernels import multiply_as_convolutions
 
 BACKBONES = {
     "decoder": {"name": "decoder", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48},
@@ -43,19 +45,27 @@ STREAMS = {
     "ticks": {"connector": "linear"},
 }
 MODALITIES = list(STREAMS)
-BY_KERNELS = " by kernels"
-WAYS = [name + end for end in ("", BY_KERNELS) for name in BACKBONES]
-"""As PyTorch computes them, and as a CPU computes large ones."""
+BY_KERNELS, CONVOLVES = " by kernels", " as convolutions"
+WAYS = [name + end for end in ("", BY_KERNELS) for name in BACKBONES] + [f"decoder{CONVOLVES}{BY_KERNELS}"]
+"""As PyTorch computes them, and as a CPU computes large ones, where it pays with products as convolutions."""
+
+
+@pytest.fixture(autouse=True)
+def convolves(request, monkeypatch):
+    """The way of a test, where it is that one."""
+    if CONVOLVES in str(getattr(request.node, "callspec", None) and request.node.callspec.params.get("way")):
+        multiply_as_convolutions(monkeypatch)
 
 
 @cache
 def composition(way: str):
     packages = {name: f"kosmos_{name}.plugin" for name in ("vision", "audio", "video")}
     registry = Registry.from_modules({**packages, "ticks": ticks})
-    run = {"modalities": MODALITIES, "streams": STREAMS, "backbone": BACKBONES[way.removesuffix(BY_KERNELS)]}
+    run = {"modalities": MODALITIES, "streams": STREAMS, "backbone": BACKBONES[way.partition(" ")[0]]}
     composed = compose(make_run(run, {"data": {"tokens_per_pack": 4096}}), registry)
     make_smooth(composed.model)
     use_kernels(composed.model, way.endswith(BY_KERNELS))
+    use_products(composed.model, CONVOLVES in way)
     return composed
 
 
@@ -156,7 +166,7 @@ def test_packed_is_unpacked_with_twelve_modalities_of_which_a_row_has_some_or_no
 
 
 @pytest.mark.parametrize("how", [True, "selective"])
-@pytest.mark.parametrize("way", ["decoder", "hf", f"decoder{BY_KERNELS}"])
+@pytest.mark.parametrize("way", ["decoder", "hf", f"decoder{BY_KERNELS}", WAYS[-1]])
 def test_packed_is_unpacked_where_activations_are_computed_again(way, how):
     composed = deepcopy(composition(way))
     for part in (composed.model.backbone, *(stream.encoder for stream in composed.model.streams.values())):

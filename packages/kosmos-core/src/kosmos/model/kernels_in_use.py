@@ -19,6 +19,8 @@ from kosmos.model.attention_compiled import binary as attention
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.nf4 import values_in
 from kosmos.model.omni import OmniModel
+from kosmos.model.products import pays as products_pay
+from kosmos.model.products import use_products
 from kosmos.runtime.native import HAS_THREADS, WORTH
 
 UNCOMPILED = "attention and what stands between products are not compiled"
@@ -48,6 +50,7 @@ def begin_kernels(model: OmniModel, dtype: torch.dtype) -> None:
         if low := dtype == torch.bfloat16:
             begin_compiling()
         use_kernels(model)
+        use_products(model, dtype == torch.float32 and products_pay())
         if low:
             attention()
     except ConfigError:
@@ -58,6 +61,7 @@ def begin_kernels(model: OmniModel, dtype: torch.dtype) -> None:
 def give_up_kernels(model: OmniModel) -> None:
     """Have a model compute without kernels for good."""
     use_kernels(model, False)
+    use_products(model, False)
     model.has_no_kernels = True
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
-from kosmos.model import cpu_kernels
+from kosmos.model import cpu_kernels, products
 from kosmos.model.cpu_kernels import can_take
 from kosmos.model.precision import exact_type, product_type
 from kosmos.model.recurring import MULTIPLE, padded_rows, recurring_size
@@ -130,11 +130,12 @@ class _Loss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         dtype, rows, train, z, by_kernels = settings
         exact = exact_type(hidden)
+        convolves = by_kernels and dtype == torch.float32 and products.pays()
         grad_hidden = torch.empty_like(hidden) if train and ctx.needs_input_grad[0] else None
         # One product of bf16 weights is no sum. (CUDA sums up in fp32 by one call.)
         single = len(hidden) <= rows and weight.dtype == dtype and not weight.is_cuda
         kept = dtype if single else exact
-        grad_weight = _Total(weight, kept, by_kernels) if train and ctx.needs_input_grad[1] else None
+        grad_weight = _Total(weight, kept, by_kernels, convolves) if train and ctx.needs_input_grad[1] else None
         wanted = grad_hidden is not None or grad_weight is not None
         losses = torch.empty(hidden.shape[0], dtype=exact, device=hidden.device)
         added = torch.empty_like(losses) if z and wanted else None
@@ -150,18 +151,20 @@ class _Loss(torch.autograd.Function):
                 count = len(targets[part])
                 x = hidden[part].to(dtype)
                 x = padded_rows(x, min(recurring_size(count, x), rows))
-                logits = torch.mm(x, projection.T, out=given[: len(x)])
+                room = given[: len(x)]
+                logits = products.linear(x, projection) if convolves else torch.mm(x, projection.T, out=room)
                 likeliest, more = None if train else predictions[part], None if added is None else added[part]
                 gradient = arithmetic(logits, targets[part], losses[part], likeliest, wanted, more)
                 by = None if weights is None else weights[part, None]
                 if grad_hidden is not None:
-                    product = (gradient @ projection)[:count]
+                    product = products.times(gradient, projection) if convolves else gradient @ projection
+                    product = product[:count]
                     grad_hidden[part] = product if by is None else product * by
                 if start + rows >= len(hidden):
                     del projection  # of a single chunk it would lie beside the gradient of fp32 weights
                 if grad_weight is not None:
                     # Positions as wide as the model are multiplied, not gradients as wide as the vocabulary.
-                    grad_weight.add(gradient.T, x if by is None else padded_rows((x[:count] * by).to(dtype), len(x)))
+                    grad_weight.add(gradient, x if by is None else padded_rows((x[:count] * by).to(dtype), len(x)))
         ctx.gradients = grad_hidden, None if grad_weight is None else grad_weight.value()
         ctx.weight_dtype = weight.dtype
         ctx.mark_non_differentiable(losses, predictions)
@@ -210,23 +213,27 @@ def _room(projection: Tensor, rows: int) -> Tensor:
 class _Total:
     """A sum of products; in fp32 it keeps what bf16 would round away from chunk to chunk."""
 
-    def __init__(self, like: Tensor, dtype: torch.dtype, by_kernels: bool) -> None:
-        self._like, self._dtype, self._by_kernels = like, dtype, by_kernels
+    def __init__(self, like: Tensor, dtype: torch.dtype, by_kernels: bool, convolves: bool) -> None:
+        self._like, self._dtype, self._by_kernels, self._convolves = like, dtype, by_kernels, convolves
         self._sum = cast("Tensor | None", None)
 
     def value(self) -> Tensor:
         return torch.zeros_like(self._like, dtype=self._dtype) if self._sum is None else self._sum
 
     def add(self, a: Tensor, b: Tensor) -> None:
-        """Add ``a @ b``."""
+        """Add ``a.T @ b``."""
+        if self._convolves:
+            product = products.over_rows(a, b)
+            self._sum = product if self._sum is None else self._sum.add_(product)
+            return
         if a.dtype == self._dtype:
-            self._sum = a @ b if self._sum is None else self._sum.addmm_(a, b)
+            self._sum = a.T @ b if self._sum is None else self._sum.addmm_(a.T, b)
             return
         begins = self._sum is None and not a.is_cuda
         if begins:
             self._sum = torch.empty_like(self._like, dtype=self._dtype, memory_format=torch.contiguous_format)
         total = self._sum = self.value()
-        add_product_(total, a, b, begins, self._by_kernels)
+        add_product_(total, a.T, b, begins, self._by_kernels)
 
 
 # Of its own, because torch's call can be neither followed without a GPU nor counted.

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from kosmos.data.free_memory import total_bytes
 from kosmos.model.lora import LoRALinear
 from kosmos.model.precision import product_type
+from kosmos.model.products import has_products
 from kosmos.model.recompute import runs_compiled
 from kosmos.runtime.devices import cpu_multiplies_bf16
 
@@ -71,17 +72,25 @@ class Prepacked:
             changed.callback(_one_at_a_time.release)
             try:
                 for layer in layers:
+                    changed.callback(_put_back, layer, vars(layer).get("forward"))
                     vars(layer)["forward"] = _product(layer)
-                    changed.callback(vars(layer).pop, "forward")
             except RuntimeError:  # memory, or what oneDNN cannot do: the text is written all the same
                 return
             self._changed = changed.pop_all()
         torch.clear_autocast_cache()  # which holds what it has cast of them
 
 
+def _put_back(layer: nn.Module, forward: Callable[..., Tensor] | None) -> None:
+    """What it had of its own, or nothing."""
+    if forward is None:
+        vars(layer).pop("forward", None)
+    else:
+        vars(layer)["forward"] = forward
+
+
 def _can_be_prepacked(layer: nn.Module) -> TypeGuard[nn.Linear]:
     """Whether it is a linear map as PyTorch computes it, all of whose weight lies here, in a type that oneDNN knows."""
-    if type(layer) not in (nn.Linear, LoRALinear) or "forward" in vars(layer):
+    if type(layer) not in (nn.Linear, LoRALinear) or ("forward" in vars(layer) and not has_products(layer)):
         return False
     weight: Any = layer.weight
     is_here = type(weight.data) is Tensor and weight.device.type == "cpu"

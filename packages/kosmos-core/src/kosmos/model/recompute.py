@@ -83,8 +83,13 @@ def _selective(blocks: Sequence[nn.Module]) -> tuple[AbstractContextManager[Any]
 
 def _policy(context: Any, operator: Any, *arguments: Any, **more: Any) -> CheckpointPolicy:
     name = operator.__name__.partition(".")[0]
-    kept = name in _PRODUCTS or name.startswith(_ATTENTION)
+    kept = name in _PRODUCTS or name.startswith(_ATTENTION) or (name == "convolution" and _is_product(arguments[1]))
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _is_product(kernel: torch.Tensor) -> bool:
+    """Whether a convolution is one, as of ``kosmos.model.products``."""
+    return all(size == 1 for size in kernel.shape[2:])
 
 
 def recompute_in(model: Any, wanted: Recompute) -> None:
