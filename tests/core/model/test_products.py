@@ -133,7 +133,12 @@ def test_layers_multiply_so_where_gradients_are_taken_and_are_put_back() -> None
         seen.forward = 0
         with torch.no_grad():
             assert torch.equal(found(x), expected)
+            with products.frozen(False):
+                found(x)
         assert not seen.forward
+        with products.frozen(True):
+            assert not found(x).requires_grad
+        assert seen.forward == 2
     assert found.state_dict().keys() == model().state_dict().keys()
     use_products(found, False)
     assert [dict(vars(part)) for part in found.modules()] == before

@@ -7,6 +7,7 @@ Calling the model gives the losses, so that whoever shards or wraps it sees one 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -16,6 +17,7 @@ from kosmos.data.batch import MediaArrays, PackedBatch
 from kosmos.data.processor import Grid
 from kosmos.data.slots import SlotCount
 from kosmos.errors import KosmosError, PluginError, cause, is_out_of_memory
+from kosmos.model import products
 from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.failures import named, raise_as_its_own
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
@@ -117,7 +119,7 @@ class Stream(nn.Module):
             padding = self.padding(len(values))
             if padding:
                 values, grids = _with_padding(values, grids, padding)
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            with products.frozen(torch.is_grad_enabled()) if self.frozen else nullcontext():
                 cells = self._run("encoder", values, grids)
             self._check(cells, len(values))
             slots = self._run("connector", cells, grids)

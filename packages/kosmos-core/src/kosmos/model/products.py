@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -29,6 +32,7 @@ LEAST, THREADS = 20_480, 2
 FAMILY = 26
 """Of AMD's processors, from which on they have units for 512 bits. Those before compute them in two halves, about as
 fast as MKL."""
+_OF_A_STEP: ContextVar[bool] = ContextVar("_OF_A_STEP", default=False)
 _HOW = [1, 1], [0, 0], [1, 1], False, [0, 0], 1
 """A convolution's stride, padding, dilation, whether it is transposed, padding of the output, groups."""
 
@@ -70,7 +74,7 @@ def over_rows(x: Tensor, y: Tensor) -> Tensor:
 
 
 def use_products(model: nn.Module, wanted: bool) -> None:
-    """Have the linear layers of a model multiply so where gradients are taken, or none of them.
+    """Have the linear layers of a model multiply so in steps, or none of them.
 
     What is scored or written is to be the same to the last bit whether a run trains by it or not.
     """
@@ -81,13 +85,28 @@ def use_products(model: nn.Module, wanted: bool) -> None:
             vars(layer)["forward"] = MethodType(_forward, layer)  # a copy of the layer has one of its own
 
 
+@contextmanager
+def frozen(gradients: bool) -> Iterator[None]:
+    """In which a part takes no gradients, though its step does.
+
+    Args:
+        gradients: whether its step does.
+    """
+    before = _OF_A_STEP.set(gradients)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        _OF_A_STEP.reset(before)
+
+
 def has_products(layer: nn.Module) -> bool:
     """Whether it is a layer that ``use_products`` has changed."""
     return getattr(vars(layer).get("forward"), "__func__", None) is _forward
 
 
 def _forward(layer: nn.Linear, x: Tensor) -> Tensor:
-    if not torch.is_grad_enabled():
+    if not (torch.is_grad_enabled() or _OF_A_STEP.get()):
         return type(layer).forward(layer, x)
     found = linear(x, layer.weight, layer.bias)
     return found + layer.update(x) if isinstance(layer, LoRALinear) else found
