@@ -108,12 +108,16 @@ def test_shares_of_sources_are_those_of_their_tokens(run: Path, capsys: pytest.C
 def test_meters_are_those_of_the_metrics(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = rows_of(run / "metrics.jsonl")
     rows[0] |= {"step_s": 60.0, "mfu": 0.001}  # as a first step that compiles
+    rows[5]["peak_flops"] *= 2  # as of a run that goes on in twice as many processes
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = report(run, capsys)["steps"]["meters"]
     assert found["fill"] == pytest.approx(sum(row["fill"] for row in rows) / 6, rel=1e-5)
     seconds = sum(row["step_s"] for row in rows)
-    for name in ("samples_per_s", "mfu", "mfu_half_causal"):  # as throughput is
-        assert found[name] == pytest.approx(sum(row[name] * row["step_s"] for row in rows) / seconds, rel=1e-5)
+    assert found["samples_per_s"] == pytest.approx(sum(r["samples_per_s"] * r["step_s"] for r in rows) / seconds)
+    could = [row["step_s"] * row["peak_flops"] for row in rows]
+    for name in ("mfu", "mfu_half_causal"):  # what was computed over what could have been
+        computed = sum(row[name] * most for row, most in zip(rows, could, strict=True))
+        assert found[name] == pytest.approx(computed / sum(could), rel=1e-5)
     cells = [row["cells_by_stream"]["ticks"] for row in rows]
     most = [row["imbalance_by_stream"]["ticks"] * n for row, n in zip(rows, cells, strict=True)]
     assert found["imbalance_by_stream"] == {"ticks": pytest.approx(sum(most) / sum(cells), rel=1e-5)}

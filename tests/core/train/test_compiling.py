@@ -20,6 +20,7 @@ from kosmos.compose import compose
 from kosmos.errors import ConfigError
 from kosmos.runtime import devices
 from kosmos.train.compiling import check_compile, compile_blocks
+from kosmos.train.goodput_report import read_rows, summary
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import assert_same_tensors, rows_of, small_run, ticks_registry
@@ -97,6 +98,9 @@ def test_losses_weights_and_states_of_a_compiled_run_are_bit_identical_after_a_r
     assert losses["cut"] == losses["whole"]
     assert_same_tensors(tmp_path / "whole", tmp_path / "cut")
     assert rows["cut"][3]["compilations"] > 0  # in its very first step, which is counted no more
+    # Its seconds are no steps' and no scoring's, of both of which most would be those of the compiler.
+    spent = summary(read_rows(tmp_path / "cut" / "goodput.jsonl")).seconds
+    assert spent["compile"] > 2 * (spent["productive"] + spent["evaluation"]) > 0
 
 
 @pytest.fixture

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kosmos import make_run
+from kosmos.config_profile import ProfileConfig
 from kosmos.errors import ConfigError
 from kosmos.train.profiling import SPAN, kind_of
 from kosmos.train.progress import Reporter
@@ -96,8 +99,22 @@ def test_a_run_that_stops_before_leaves_no_half_profile(tmp_path: Path) -> None:
     trained(tmp_path / "run", train={"steps": 3})
     reporter, over = Lines(), {"train": {"steps": 5}, "profile": PROFILE | {"steps": 4}}
     resume_run(tmp_path / "run", over, registry=ticks_registry(), reporter=reporter)
+    # What was recorded of a session that ends before: its whole steps.
+    assert [line.partition(":")[0] for line in reporter.lines if "profile" in line][1:] == ["profile of steps 5 to 5"]
+    assert [file.name for file in (tmp_path / "run" / "profile").glob("*.txt")] == ["steps-5-5-rank0.txt"]
+    shutil.rmtree(tmp_path / "run" / "profile")
+    resume_run(tmp_path / "run", {"train": {"steps": 6}}, registry=ticks_registry(), reporter=reporter)
     assert not (tmp_path / "run" / "profile").exists()
-    assert "profile: nothing was recorded: this session took 2 of the 5 steps it takes" in reporter.lines
+    line = "profile: nothing was recorded: this session took 1 of the 5 steps it takes; profile=false turns it off"
+    assert line in reporter.lines
+    over = {"train": {"steps": 7}, "profile": False}
+    resume_run(tmp_path / "run", over, registry=ticks_registry(), reporter=(reporter := Lines()))
+    assert [line.partition(":")[0] for line in reporter.lines if "profile" in line] == ["changed"]
+
+
+@pytest.mark.parametrize("ranks", [0, "0", [0]])
+def test_one_rank_needs_no_brackets(ranks: Any) -> None:
+    assert make_run({"profile": {"ranks": ranks}}).profile == ProfileConfig(ranks=[0])
 
 
 @pytest.mark.parametrize(

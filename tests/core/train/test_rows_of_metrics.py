@@ -14,6 +14,7 @@ from kosmos.compose import compose, make_feed
 from kosmos.data.feeder import open_feeder
 from kosmos.run_sources import open_sources
 from kosmos.train.balance import balance_of
+from kosmos.train.interval import RATES
 from kosmos.train.progress import ConsoleReporter, Reporter, fitting
 from kosmos.train.run import resume_run, train_model
 from support import ticks, ticks_encoder
@@ -113,14 +114,24 @@ def test_a_run_says_how_uneven_its_rows_are(tmp_path):
         assert row["imbalance_by_stream"] == {"ticks": pytest.approx(3 * max(cells) / sum(cells))}
 
 
-def test_a_line_of_the_console_says_what_a_step_came_to_and_cost(tmp_path, capsys):
+def mean(rows, name):
+    """Over the seconds of steps."""
+    return sum(row[name] * row["step_s"] for row in rows) / sum(row["step_s"] for row in rows)
+
+
+def test_a_line_of_the_console_says_what_steps_since_the_last_came_to_and_cost(tmp_path, capsys):
     train_model(small_run(tmp_path / "run"), registry=ticks_registry(), reporter=ConsoleReporter())
-    last = rows_of(tmp_path / "run" / "metrics.jsonl")[-1]
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")[1:]  # the first step has a line of its own
+    last = {name: mean(rows, name) for name in (*RATES, "peak_flops")} | {
+        "peak_memory_bytes": rows[-1]["peak_memory_bytes"]
+    }
+    cells = sum(row["cells_by_stream"]["ticks"] for row in rows)
+    uneven = sum(row["imbalance_by_stream"]["ticks"] * row["cells_by_stream"]["ticks"] for row in rows) / cells
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step 6/6  ")]
     for said in (
         f"{last['tokens_per_s']:,.0f} tokens/s ({last['text_tokens_per_s']:,.0f} text, ",
         f"{last['media_tokens_per_s']:,.0f} media)  {last['samples_per_s']:,.1f} samples/s  fill ",
-        f"  imbalance ticks {last['imbalance_by_stream']['ticks']:.2f}  MFU {100 * last['mfu']:.1f} % of ",
+        f"  imbalance ticks {uneven:.2f}  MFU {100 * last['mfu']:.1f} % of ",
         f" {last['peak_flops'] / 1e12:,.3g} TFLOP/s (backbone ",
         f"; causal attention halved {100 * last['mfu_half_causal']:.1f})  data wait ",
         f"  peak {last['peak_memory_bytes'] / 2**30:,.1f} GiB  0:00 left",

@@ -11,13 +11,21 @@ from kosmos.config import DataConfig
 from kosmos.train.waste import Waste
 
 
-def told(data: dict[str, Any], *rows: tuple[float, float, float], times: int = 40) -> list[str]:
+def told(
+    data: dict[str, Any],
+    *rows: tuple[float, float, float],
+    times: int = 40,
+    workers: int = 1,
+    lanes: int | None = None,
+    ends: bool = False,
+) -> list[str]:
     """What is said of rows of (step_s, data_wait_s, fill), each of which comes so often."""
-    waste = Waste(DataConfig(**data), 1, torch.device("cpu"))
+    waste = Waste(DataConfig(**data), workers, torch.device("cpu"), lanes=lanes)
     row = {"cells_by_stream": {"ticks": 7}, "fill": 1.0}
     steps = [{**row, "step_s": s, "data_wait_s": w, "fill": f} for s, w, f in rows for _ in range(times)]
     first = [{**row, "step_s": 30.0, "data_wait_s": 30.0}] * 3
-    return [line for row in (*first, *steps) for line in waste.look(row) if line is not None]
+    looks = [waste.look(row, is_last=ends and row is steps[-1]) for row in (*first, *steps)]
+    return [line for lines in looks for line in lines if line is not None]
 
 
 def test_a_run_that_waits_for_rows_says_so_once() -> None:
@@ -29,6 +37,23 @@ def test_a_run_that_waits_for_rows_says_so_once() -> None:
 def test_the_first_row_alone_is_always_waited_for() -> None:
     assert told({}, (9.0, 9.0, 1.0), times=1) == []
     assert told({}, (0.1, 0.09, 1.0), times=100) == []  # of ten seconds nobody has to be told
+    (line,) = told({}, (0.1, 0.09, 1.0), times=100, ends=True)  # unless that was all
+    assert line.startswith("for 90 % of the last 10 s ")
+    assert told({}, (0.1, 0.09, 1.0), times=10, ends=True) == []
+
+
+@pytest.mark.parametrize(
+    ("workers", "used", "more"),
+    [
+        (4, ", of which 2 work: without media one for each lane of a process", "data.lanes and data.workers"),
+        (2, "", "data.lanes and data.workers"),
+        (1, "", "data.workers"),
+    ],
+)
+def test_without_media_a_lane_is_filled_by_one_process(workers: int, used: str, more: str) -> None:
+    (line,) = told({}, (1.0, 0.9, 1.0), workers=workers, lanes=2)
+    assert f" (data.workers {workers}{used}; " in line
+    assert line.endswith(f": raise {more}, or have what reads the data give documents faster")
 
 
 @pytest.mark.parametrize(

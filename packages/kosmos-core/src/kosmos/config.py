@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from kosmos.config_checkpoint import CheckpointConfig
 from kosmos.config_held_out import HeldOutConfig
 from kosmos.config_length import LengthConfig
-from kosmos.config_profile import ProfileConfig
+from kosmos.config_profile import ProfileConfig, none_of_false
 from kosmos.config_scored import ScoredConfig
 from kosmos.config_shots import ShotsConfig
 from kosmos.config_turns import TurnsConfig
@@ -360,7 +360,7 @@ class RunConfig(Strict):
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     profile: ProfileConfig | None = None
-    """Steps whose time is looked at; null looks at none."""
+    """Steps whose time is looked at; null or false looks at none."""
     trackers: list[ComponentConfig] = Field(default_factory=lambda: [ComponentConfig(name="tensorboard")])
     """Where metrics go beside ``metrics.jsonl``."""
     observers: list[ComponentConfig] = Field(default_factory=list)
@@ -375,6 +375,7 @@ class RunConfig(Strict):
     _lists = field_validator("trackers", "observers", mode="before")(names_are_a_list)
     _names = field_validator("plugins", mode="before")(names_or_none)
     _home = field_validator("output", mode="before")(at_home)
+    _profile = field_validator("profile", mode="before")(none_of_false)
 
     @model_validator(mode="before")
     @classmethod

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kosmos.strict import Strict
+
+
+def none_of_false(value: Any) -> Any:
+    return None if value is False else value
 
 
 class ProfileConfig(Strict):
@@ -19,6 +23,11 @@ class ProfileConfig(Strict):
     """How many are recorded."""
     ranks: list[int] = Field(default_factory=lambda: [0], min_length=1)
     """Processes that record theirs."""
+
+    @field_validator("ranks", mode="before")
+    @classmethod
+    def _of_one(cls, value: Any) -> Any:
+        return [value] if isinstance(value, int | str) and not isinstance(value, bool) else value
 
     @model_validator(mode="before")
     @classmethod

@@ -169,8 +169,8 @@ def _meters(rows: list[dict[str, Any]]) -> dict[str, Any]:
     Imbalance is weighted by cells: a step with a single item says little.
     """
 
-    def mean_of(name: str, by: str | None = None) -> float | None:
-        found = [(row[name], row.get(by, 0.0) if by else 1.0) for row in rows if name in row]
+    def mean_of(name: str, *by: str) -> float | None:
+        found = [(row[name], math.prod(row.get(one, 1.0) for one in by)) for row in rows if name in row]
         whole = sum(weight for _, weight in found)
         return sum(value * weight for value, weight in found) / whole if whole else None
 
@@ -184,7 +184,9 @@ def _meters(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "fill": mean_of("fill"),
         "imbalance_by_stream": {stream: uneven[stream] / cells[stream] for stream in cells},
-        **{name: mean_of(name, by="step_s") for name in ("samples_per_s", "mfu", "mfu_half_causal")},
+        "samples_per_s": mean_of("samples_per_s", "step_s"),
+        # What was computed over what the processes of each step could: with others the peak is another.
+        **{name: mean_of(name, "step_s", "peak_flops") for name in ("mfu", "mfu_half_causal")},
         "peak_memory_bytes": max(
             (row["peak_memory_bytes"] for row in rows if "peak_memory_bytes" in row), default=None
         ),

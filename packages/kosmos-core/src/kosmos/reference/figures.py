@@ -62,7 +62,7 @@ COLUMNS = {
 GOODPUT = {
     "productive": "the steps that are kept in the end",
     "start_up": "from the start of the process to the first step",
-    "compile": "steps in which programs are compiled",
+    "compile": "what torch's compiler took, in steps and scorings",
     "checkpoint_load": "reading a checkpoint",
     "blocking_save": "saving, as far as steps wait for it",
     "data_wait": "waiting for rows",

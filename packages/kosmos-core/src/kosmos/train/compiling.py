@@ -4,22 +4,36 @@ between products, and attention."""
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 
 from kosmos.compose import Composition, check_composition
+from kosmos.config import TrainConfig
 from kosmos.errors import ConfigError
 from kosmos.given import warn_caller
+from kosmos.model.fp8 import slower_here as fp8_is_slower
 from kosmos.model.kernels_in_use import UNCOMPILED, begin_kernels, pays
 from kosmos.model.omni import OmniModel
-from kosmos.runtime.devices import check_dtype, has_triton
+from kosmos.runtime.devices import check_dtype, has_triton, slower_without_triton
 from kosmos.train.stopping import SIGNALS
 
 PROGRAMS = 24
 """What the blocks of one part may need: for one length of row, for any, and for any longest document; with gradients
 and without; of two kinds of layers; and twice that, for what a model of somebody else does."""
+
+
+_began: list[float] = []
+_listeners: list[Callable[[float], object]] = []
+
+
+def slower_here(settings: TrainConfig, device: torch.device) -> tuple[str | None, ...]:
+    """What a user should know of how it computes on that device."""
+    return slower_without_triton(device), fp8_is_slower(settings.fp8, device)
 
 
 def compile_model(composition: Composition, *, dtype: torch.dtype = torch.float32) -> None:
@@ -105,17 +119,32 @@ def _shield_compilers() -> None:
     What is blocked for a thread is so for the processes that it starts. This one hears it by another thread, or behind.
     """
     hooks = torch._dynamo.callback.callback_handler
-    if _block not in hooks.start_callbacks:  # torch.compiler.reset() forgets them
-        hooks.register_start_callback(_block)
-        hooks.register_end_callback(_unblock)
+    if _begin not in hooks.start_callbacks:  # torch.compiler.reset() forgets them
+        hooks.register_start_callback(_begin)
+        hooks.register_end_callback(_end)
 
 
-def _block(_: object) -> None:
+def _begin(_: object) -> None:
+    """Of the outermost: one may start others."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    _began.append(perf_counter())
 
 
-def _unblock(_: object) -> None:
+def _end(_: object) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    took = perf_counter() - _began.pop() if _began else 0.0
+    for listener in _listeners:
+        listener(took)
+
+
+@contextmanager
+def compile_time_told(listener: Callable[[float], object]) -> Iterator[None]:
+    """While it is entered, ``listener`` is told behind each compilation of PyTorch how many seconds it took."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def try_kernels(

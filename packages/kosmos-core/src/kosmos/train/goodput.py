@@ -19,13 +19,14 @@ from kosmos.files import open_own, replacing
 
 PRODUCTIVE = "productive"
 START_UP = "start_up"
+COMPILE = "compile"
 RESTART = "restart"
 LOST_WORK = "lost_work"
 SKIPPED = "skipped_steps"
 TRACKERS = "trackers"
 UNKNOWN = "unknown"
 CLASSES = (
-    PRODUCTIVE, START_UP, "compile", "checkpoint_load", "blocking_save", "data_wait", "evaluation",
+    PRODUCTIVE, START_UP, COMPILE, "checkpoint_load", "blocking_save", "data_wait", "evaluation",
     TRACKERS, "fault_detection", RESTART, LOST_WORK, SKIPPED, UNKNOWN,
 )  # fmt: skip
 """``start_up`` is from the start of the command to the first step, ``restart`` the time between two launches;

@@ -110,14 +110,24 @@ class Profiler:
             self._write()
 
     def close(self) -> None:
-        """Drop what is unfinished, which would hold half a step, and say where nothing was written."""
+        """Write the whole steps that were recorded, of fewer than were wanted, and say where there are none."""
         self._end_span()
+        if self.settings is None or self.met >= (wanted := self.settings.after_steps + self.settings.steps):
+            return
+        if self._recording is not None and self.met > self.settings.after_steps:
+            try:
+                self._write()
+            except TrainingError as error:  # the run has ended, which may have a reason of its own
+                self.report(f"profile: {error}")
+            return
         if self._recording is not None:
             recorded, self._recording = self._recording, None
             with _without_a_word(self.device):
                 recorded.stop()
-        if self.settings is not None and self.met < (wanted := self.settings.after_steps + self.settings.steps):
-            self.report(f"profile: nothing was recorded: this session took {self.met} of the {wanted} steps it takes")
+        self.report(
+            f"profile: nothing was recorded: this session took {self.met} of the {wanted} steps it takes; "
+            "profile=false turns it off"
+        )
 
     def _end_span(self) -> None:
         if self._span is not None:
@@ -131,7 +141,7 @@ class Profiler:
             recorded.stop()
         steps = f"{self.first}-{self.last}"
         table, trace = (self.folder / f"steps-{steps}-rank{self.rank}.{end}" for end in ("txt", "trace.json.gz"))
-        text, shares = told(recorded.events(), self.device)
+        text, shares = told(recorded.events(), self.device, self.last - self.first + 1)
         try:
             self.folder.mkdir(exist_ok=True)
             table.write_text(f"steps {self.first} to {self.last}, rank {self.rank}, {self.device.type}\n{text}")
@@ -167,13 +177,14 @@ def _without_a_word(device: torch.device) -> Iterator[None]:
         os.close(said)
 
 
-def told(events: Iterable[Any], device: torch.device) -> tuple[str, str]:
+def told(events: Iterable[Any], device: torch.device, steps: int) -> tuple[str, str]:
     """What was recorded, for people: a text of several lines, and the shares by kind in one.
 
     Args:
         events: of PyTorch's profiler (``FunctionEvent``).
+        steps: how many of those that began, for the last may have been stopped in its midst.
     """
-    events, on_gpu = _of_steps(events), device.type == "cuda"
+    events, on_gpu = _of_steps(events, steps), device.type == "cuda"
     spans = [event for event in events if event.name.startswith(SPAN) and event.device_type == DeviceType.CPU]
     wall = max(1e-9, sum(span.time_range.elapsed_us() for span in spans if span.name == STEP))
     times, calls = _times(events, on_gpu=on_gpu)
@@ -203,10 +214,11 @@ def told(events: Iterable[Any], device: torch.device) -> tuple[str, str]:
     return "\n".join(lines) + "\n", by_kind
 
 
-def _of_steps(events: Iterable[Any]) -> list[Any]:
-    """Those within a step: scoring and saving come between two."""
+def _of_steps(events: Iterable[Any], steps: int) -> list[Any]:
+    """Those within one of the first so many steps: scoring and saving come between two."""
     events = list(events)
     ranges = [e.time_range for e in events if e.name == STEP and e.device_type == DeviceType.CPU]
+    ranges = sorted(ranges, key=lambda r: r.start)[:steps]
     return [e for e in events if any(r.start <= e.time_range.start <= r.end for r in ranges)]
 
 

@@ -20,6 +20,7 @@ from kosmos.errors import ConfigError
 from kosmos.evaluate.score import Scores
 from kosmos.model.nf4 import values_in
 from kosmos.train.held_out import closing_table
+from kosmos.train.interval import Interval
 from kosmos.visible import say, visible
 
 
@@ -194,6 +195,7 @@ class ConsoleReporter(Reporter):
         self.bar: Any = None
         self.task: Any = None
         self.said_at = 0.0
+        self.since = Interval()
         self.began_at: float | None = None
         self.first_step = 0
         self.in_epochs = False
@@ -220,10 +222,11 @@ class ConsoleReporter(Reporter):
 
     def step(self, row: Mapping[str, Any], steps: int) -> None:
         now = time.perf_counter()
-        if self.began_at is None:
-            self.began_at, self.first_step = now - row["step_s"], row["step"] - 1
+        if self.began_at is None:  # behind the first step, which may take as long as hundreds
+            self.began_at, self.first_step = now, row["step"]
         done = row["step"] - self.first_step
-        left = (now - self.began_at) / done * (steps - row["step"])
+        left = ((now - self.began_at) / done if done else row["step_s"]) * (steps - row["step"])
+        self.since.add(row)
         loss, end = f"loss {row['loss']:.4f}{_right(row)}", f"{_clock(left)} left"
         epoch = [f"epoch {row['epoch']:.2f}"] if self.in_epochs and "epoch" in row else []
         if self.has_bar:
@@ -233,7 +236,8 @@ class ConsoleReporter(Reporter):
             self._show_bar(row["step"], steps, fitting([loss, end, *epoch, speed, *limits], room))
         elif now - self.said_at > self.EVERY_S or row["step"] in (1, steps):
             self.said_at = now
-            self.say("  ".join([f"step {row['step']}/{steps}", *epoch, loss, *meters(row), end]))
+            means, self.since = self.since.mean(row), Interval()
+            self.say("  ".join([f"step {row['step']}/{steps}", *epoch, loss, *meters(means), end]))
 
     def _show_bar(self, step: int, steps: int, line: str) -> None:
         if self.bar is None:
@@ -275,7 +279,7 @@ def fitting(parts: Sequence[str], room: int) -> str:
 
 
 def meters(row: Mapping[str, Any]) -> Iterator[str]:
-    """What a step came to and what it cost, of its row of metrics."""
+    """What steps came to and what they cost, of a row of metrics."""
     apart = f" ({row['text_tokens_per_s']:,.0f} text, {row['media_tokens_per_s']:,.0f} media)"
     yield f"{row['tokens_per_s']:,.0f} tokens/s" + (apart if row["media_tokens"] else "")
     yield f"{row['samples_per_s']:,.1f} samples/s"

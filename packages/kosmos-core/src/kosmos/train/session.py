@@ -15,19 +15,18 @@ from kosmos.data.quarantine import incident_row
 from kosmos.errors import DataError, Interrupted, TrainingError
 from kosmos.evaluate.score import Scores, ScoringStopped
 from kosmos.lock import check_lock, keep_lock
-from kosmos.model.fp8 import slower_here
 from kosmos.plugins import Registry
-from kosmos.runtime.devices import slower_without_triton
 from kosmos.runtime.launch import apart
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.alike import check_same_folder
 from kosmos.train.best import Best
 from kosmos.train.changes import Changed, changed_settings, told
+from kosmos.train.compiling import compile_time_told, slower_here
 from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
 from kosmos.train.ended import noting_end
 from kosmos.train.finished import only_scored
 from kosmos.train.given_data import GivenData
-from kosmos.train.goodput import Goodput
+from kosmos.train.goodput import COMPILE, Goodput
 from kosmos.train.jumps import jumps, unused_rate
 from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
@@ -43,7 +42,7 @@ from kosmos.train.starting import begin_with_weights, newest, start_trainer
 from kosmos.train.stopping import StopRequest, heed_swallowed, how_to_go_on
 from kosmos.train.time_budget import TimeBudget
 from kosmos.train.trackers import Trackers
-from kosmos.train.waste import Waste
+from kosmos.train.waste import waste_of
 from kosmos.train.watch import open_watch
 
 TELLS_OF_FOLDER = (DataError, TrainingError, Interrupted, KeyboardInterrupt)
@@ -118,8 +117,8 @@ class Session:
         self.in_epochs = counted == self.config.train.steps  # else other ones were said since
         self._say_what_begins()
         stack.push(noting_end(self.clock, lambda: (self.scorings.early.wanted, self.time.is_spent)))
+        stack.enter_context(compile_time_told(partial(self.clock.reassign, to=COMPILE)))
         self.watch = open_watch(self.parallel, hang_s=self.config.train.hang_s, clock=self.clock)
-        self.watch.start()
         stack.push(self.watch.ended_by)
         self.profiler = Profiler(
             self.config.profile, self.folder.profiles,
@@ -176,12 +175,13 @@ class Session:
         )])  # fmt: skip
         if run.counted:
             self.reporter.say(run.counted)
-        slower = slower_without_triton(run.device), slower_here(self.config.train.fp8, run.device)
+        slower = slower_here(self.config.train, run.device)
         self._warn((*slower, *self.registry.given_way(), run.repeats, *doubtful))
 
     def _warn(self, warnings: Iterable[str | None]) -> None:
         for warning in filter(None, warnings):
-            self.reporter.say(f"warning: {warning}")
+            if warning not in self.reporter.warnings:  # of what is so at every step
+                self.reporter.say(f"warning: {warning}")
 
     @contextmanager
     def _or_nothing_left(self) -> Iterator[None]:
@@ -249,7 +249,7 @@ class Session:
         before = self.scorings.take_up(step) if self.resumed and step else self.scorings.first()
         self._stop_if_asked()
         self.time.first = step
-        opened, said, waste = self.opened, False, Waste(self.config.data, self.opened.workers, self.opened.device)
+        opened, waste = self.opened, waste_of(self.opened)
         while self.trainer.step < steps and not (self.scorings.early.wanted or self.time.is_spent):
             try:
                 with self.clock.spending("productive"), self.profiler.around(self.trainer.step + 1):
@@ -268,12 +268,11 @@ class Session:
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
             self._keep_settings()
             self._log(row)
-            self._warn((*waste.look(row), self.trainer.budget.warning()))
+            self._warn((*waste.look(row, is_last=step == steps), self.trainer.budget.warning()))
             if step == self.trainer.first_step + LEARNS_WITHIN:
                 self._warn(learns_nothing(self.trainer.model))
-            if not said and (origin := self.trainer.feeder.torn):
+            if origin := self.trainer.feeder.torn:
                 self._warn([torn(f"documents such as {origin}", opened.composition.planner)])
-                said = True
             is_best = partial(self.best.is_to_be_saved, step, self.saver.newest)
             if (self.scorings.after(step) and self.parallel.main_only(is_best)) or self.config.checkpoint.is_due(step):
                 self._save()

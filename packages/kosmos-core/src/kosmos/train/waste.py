@@ -10,6 +10,7 @@ import torch
 from kosmos.config import DataConfig
 from kosmos.runtime.contention import Contention
 from kosmos.runtime.cores import usable_cores
+from kosmos.train.opening import Opened
 
 WINDOW_STEPS, WINDOW_S = 20, 15.0
 """Steps and seconds that are looked at as a whole."""
@@ -24,25 +25,27 @@ FEW = 16
 
 
 class Waste:
-    """Looks at every step.
+    """Looks at every step."""
 
-    Args:
-        data: how rows are filled.
-        workers: processes of this rank that decode.
-    """
-
-    def __init__(self, data: DataConfig, workers: int, device: torch.device) -> None:
-        self._data, self._workers = data, workers
+    def __init__(self, data: DataConfig, workers: int, device: torch.device, *, lanes: int | None = None) -> None:
+        """
+        Args:
+            data: how rows are filled.
+            workers: processes of this rank that are asked to decode.
+            lanes: of this rank, where none of its documents has media: one process fills all rows of a lane then.
+        """
+        self._data, self._workers, self._lanes = data, workers, lanes
         self._contention = Contention(device)
         self._told = set[str]()
         self._taken = 0
         self._begin()
 
-    def look(self, row: Mapping[str, Any]) -> Iterator[str | None]:
+    def look(self, row: Mapping[str, Any], *, is_last: bool = False) -> Iterator[str | None]:
         """What to tell the user after a step; mostly None.
 
         Args:
             row: of metrics.
+            is_last: of the run. A short one is looked at as a whole.
         """
         yield self._contention.look()
         self._taken += 1
@@ -54,7 +57,7 @@ class Waste:
         self._fill += row["fill"]
         for stream, cells in row.get("cells_by_stream", {}).items():
             self._cells[stream] = self._cells.get(stream, 0) + cells
-        if self._steps < WINDOW_STEPS or self._seconds < WINDOW_S:
+        if self._steps < WINDOW_STEPS or not (is_last or self._seconds >= WINDOW_S):
             return
         waits, empty = self._waited / self._seconds, 1 - self._fill / self._steps
         if waits > WAITS:
@@ -75,10 +78,19 @@ class Waste:
         return line
 
     def _of_waiting(self, share: float) -> str:
-        workers = f"data.workers {self._workers}" + ("" if self._workers else ", so that this process decodes itself")
+        """How much it is, who decodes, and what helps."""
+        wanted, lanes = self._workers, self._lanes
+        workers = f"data.workers {wanted}" + ("" if wanted else ", so that this process decodes itself")
+        more, else_ = "data.workers", "make the media smaller once, before training"
+        if lanes is not None:
+            else_ = "have what reads the data give documents faster"
+            if wanted > lanes:
+                workers += f", of which {lanes} work: without media one for each lane of a process"
+            if wanted >= lanes:
+                more = "data.lanes and data.workers"
         return (
             f"for {100 * share:.0f} % of the last {self._seconds:.0f} s this run waited for rows to be decoded "
-            f"({workers}; {usable_cores()} cores): raise data.workers, or make the media smaller once, before training"
+            f"({workers}; {usable_cores()} cores): raise {more}, or {else_}"
         )
 
     def _of_empty_rows(self, share: float) -> str | None:
@@ -93,3 +105,9 @@ class Waste:
         else:
             return None
         return f"{100 * share:.0f} % of the last {self._steps} steps' rows was empty: {why}"
+
+
+def waste_of(run: Opened) -> Waste:
+    """What looks at the steps of a run, as one rank sees it."""
+    lanes = None if run.feed.streams else len(run.lanes)
+    return Waste(run.composition.config.data, run.workers, run.device, lanes=lanes)

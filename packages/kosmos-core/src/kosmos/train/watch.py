@@ -239,7 +239,7 @@ class Watch:
 
 
 def open_watch(parallel: Parallel, *, hang_s: float, clock: Goodput) -> Watch:
-    """A watch that ends the process where somebody hangs, whose time ``clock`` then lays to the hang. ``close`` it."""
+    """Begins a watch, which ends the process where somebody hangs and has ``clock`` lay its time to the hang."""
     store: Store | None = None
     if parallel.world_size > 1:
         from torch.distributed.distributed_c10d import _get_default_store
@@ -252,7 +252,9 @@ def open_watch(parallel: Parallel, *, hang_s: float, clock: Goodput) -> Watch:
         clock.close(ended=FAILED, problem=str(found))
         os._exit(found.exit_status)  # the main thread may be in a kernel or an exchange that never returns
 
-    return Watch(parallel, hang_s=hang_s, store=store, stop=end)
+    watch = Watch(parallel, hang_s=hang_s, store=store, stop=end)
+    watch.start()
+    return watch
 
 
 _FAILED = "kosmos/failed"
