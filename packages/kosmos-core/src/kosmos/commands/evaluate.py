@@ -135,6 +135,7 @@ def evaluate(
         raise typer.Exit(in_several("eval", context, nproc))
     from kosmos.run_choices import name_of
     from kosmos.runtime.cores import helpers_of_rank
+    from kosmos.train.trained_before import scored_before
 
     if against:
         compare(output, against, step, Asked(given, named, root, max_documents, workers, fields), as_json=as_json)
@@ -143,7 +144,7 @@ def evaluate(
         parallel.main_only(lambda: check_options(answers, generate, resume=resume, of_generate=of_generate))
         helpers = helpers_of_rank(parallel.local_world_size) if workers is None else workers
         run = loaded_by_all(parallel, output, as_step(step), fields)
-        for line in run.warnings():
+        for line in (*run.warnings(), *(() if data or choices else scored_before(run.composition.config))):
             warn(line)
         compile_kernels(run)
         most = max_new_tokens or MAX_NEW_TOKENS

@@ -41,6 +41,7 @@ from kosmos.run_sources import Places, chats_among
 from kosmos.train.given_twice import given_twice
 from kosmos.train.held_out_elsewhere import held_out_elsewhere
 from kosmos.train.other_tokens import warnings_of as warnings_of_tokens
+from kosmos.train.trained_before import scored_before
 
 KEEPS_UPDATES = ("lion", "lion8bit", "muon", "adamw")
 """Optimizers with the option ``master``."""
@@ -93,6 +94,7 @@ def doubts(
         yield from longer_than_stated(routes, sources)
         yield from _never_scored(config) if scored is not None and not scored else ()
         yield from _scored_and_trained(config)
+        yield from scored_before(config)
         yield from held_out_elsewhere(config, sources, scored or ())
         if any(is_noted(entry.path) for entry in config.data.sources):
             yield from given_twice(sources, scored or ())

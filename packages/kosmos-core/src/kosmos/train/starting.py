@@ -24,6 +24,7 @@ from kosmos.train.loop import Trainer
 from kosmos.train.opening import Opened
 from kosmos.train.order import check_goes_on
 from kosmos.train.output import RunFolder
+from kosmos.train.trained_before import held_out_before
 from kosmos.train.watch import Watch
 
 
@@ -123,6 +124,8 @@ def _begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder, sources: 
         again = drawn_again(state, trainer.order)
         both = initial.data or here, state["order"], here, trainer.order, init.path
         otherwise = [*held_out_otherwise(*both), *held_out_anew(*both, sources)]
+    told, order = list(otherwise), trainer.order
+    otherwise += parallel.main_only(lambda: [*held_out_before(init.path, told, here, order, sources)])
     if again:
         trainer.report(
             f"warning: data.seed: is that of {init.path} too, so the first documents of {listed(again)} come again, "
