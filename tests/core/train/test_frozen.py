@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import MODEL, read_whole
 from kosmos.compose import compose
 from kosmos.errors import ConfigError
+from kosmos.train.doubts import doubts
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -36,6 +38,32 @@ def test_nothing_left_to_train_is_one_line() -> None:
     every = {"freeze": True, "freeze_connector": True}
     with pytest.raises(ConfigError, match=r"nothing is left to train; a frozen backbone needs a stream that is"):
         compose(small_run(None, backbone={"freeze": True}, streams={"ticks": every}), ticks_registry())
+
+
+def test_what_is_frozen_as_it_was_drawn_is_said_where_init_does_not_hold_it(tmp_path: Path) -> None:
+    registry, texts, ticks = ticks_registry(), tmp_path / "texts", tmp_path / "ticks"
+    for folder, over in ((texts, {"modalities": [], "data": {"sources": ["sums"]}}), (ticks, {})):
+        train_model(small_run(folder, train={"steps": 1}, **over), registry=registry)
+
+    def said(init: Path | None, **stream: Any) -> list[str]:
+        run = small_run(init=init and str(init), streams={"ticks": stream})
+        model = compose(run, registry).model
+        model.streams["ticks"].encoder.without_files = {}
+        found = doubts(run, (), resumed=False, streams=model.streams.items(), backbone=model.backbone)
+        return [line for line in found if "drawn at random" in line]
+
+    both = {"freeze": True, "freeze_connector": True}
+    assert said(ticks, **both) == said(texts) == []
+    assert said(texts, **both) == [
+        f"streams.ticks.freeze: the encoder's weights are drawn at random ({texts}, which the run begins with, has "
+        "none), and it never learns; leave freeze out, or give it weights (another init)",
+        f"streams.ticks.freeze_connector: the connector's weights are drawn at random ({texts}, which the run begins "
+        "with, has none), and it never learns; leave freeze_connector out, or give it weights (another init)",
+    ]
+    (line,) = said(texts / "checkpoints" / "step-00000001", lora=2)
+    assert line.startswith("streams.ticks.lora: ") and "only updates to them are learned" in line
+    assert len(said(None, freeze=True)) == 1
+    assert said(texts / "checkpoints" / "step-00000009", **both) == said(tmp_path, **both) == []  # which are refused
 
 
 @pytest.mark.parametrize("optimizer", ["lion", "adamw"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from inspect import signature
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -38,6 +37,7 @@ from kosmos.model.omni import OmniModel
 from kosmos.names import listed
 from kosmos.patterns import first_file
 from kosmos.run_sources import Places, chats_among
+from kosmos.train.frozen_as_drawn import frozen_backbone, frozen_streams, is_drawn
 from kosmos.train.given_twice import given_twice
 from kosmos.train.held_out_elsewhere import held_out_elsewhere
 from kosmos.train.other_tokens import warnings_of as warnings_of_tokens
@@ -84,9 +84,9 @@ def doubts(
         yield from warnings_of_tokens(config, tokenizer, backbone)
         yield from _rounded_away(config, {"backbone": backbone, **{f"streams.{name}": part for name, part in streams}})
         yield from _batch_statistics(streams)
+        yield from frozen_streams(config, streams)
     if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
-        yield from _frozen_encoders(streams, {name for name, of in config.streams.items() if of.lora is not None})
-        yield from _frozen_backbone(config.backbone, backbone)
+        yield from frozen_backbone(config.backbone, backbone)
         yield from _turns(config, tokenizer)
     if not resumed:
         yield from _preferences(config, backbone)
@@ -173,23 +173,6 @@ def _hints(processor: Processor) -> Sequence[str]:
     return hints
 
 
-def _frozen_encoders(streams: Iterable[tuple[str, Any]], by_updates: Collection[str]) -> Iterator[str]:
-    for name, stream in streams:
-        if (stream.frozen or name in by_updates) and _is_drawn(stream.encoder):
-            given = _options(stream.encoder, f"streams.{name}.encoder", ("pretrained", "weights"))
-            yield _never_learns(f"streams.{name}", "encoder", given, by_updates=name in by_updates)
-        if stream.frozen_connector and not getattr(stream.connector, "without_files", None):
-            yield _never_learns(f"streams.{name}", "connector", [], field="freeze_connector")
-
-
-def _frozen_backbone(settings: BackboneConfig, backbone: Any) -> Iterator[str]:
-    # One that was built from the configuration in a folder tells of a file, too.
-    drawn = _is_drawn(backbone) or settings.options.get("pretrained") is False
-    if (settings.freeze or settings.lora) and backbone is not None and drawn:
-        given = _options(backbone, "backbone", ("model", "pretrained", "weights"))
-        yield _never_learns("backbone", "backbone", given, by_updates=settings.lora is not None)
-
-
 def _preferences(config: RunConfig, backbone: Any) -> Iterator[str]:
     named, part = config.train.objective, config.backbone
     drops = part.options.get("dropout") or (part.lora is not None and part.lora.dropout)
@@ -198,22 +181,11 @@ def _preferences(config: RunConfig, backbone: Any) -> Iterator[str]:
             "train.objective: dpo compares with the model as it was, which drops nothing, so that by dropout all "
             "answers seem to have become less likely; set that of the backbone to 0"
         )
-    if named is not None and named.name in ("dpo", "simpo") and config.init is None and _is_drawn(backbone):
+    if named is not None and named.name in ("dpo", "simpo") and config.init is None and is_drawn(backbone):
         yield (
             f"train.objective: {named.name} is for models that have learned to answer, and this one is drawn at "
             "random; name the run that it begins with (init), or take orpo, which learns to answer, too"
         )
-
-
-def _is_drawn(part: Any) -> bool:
-    """Whether a part says that it read no file. One that does not tell of files may have read some all the same."""
-    return getattr(part, "without_files", None) == {} and next(part.parameters(), None) is not None
-
-
-def _options(part: object, place: str, names: Sequence[str]) -> list[str]:
-    """The options of a part, of these names, that give it weights."""
-    known = signature(type(part)).parameters
-    return [f"{place}.{name}" for name in names if name in known]
 
 
 def _idle_rates(config: RunConfig, streams: Iterable[tuple[str, Any]]) -> Iterator[str]:
@@ -271,16 +243,6 @@ def _idle_updates(place: str, part: nn.Module) -> Iterator[str]:
             f"{place}.lora: in {LEARNS_WITHIN} steps these layers had no gradient, so that their updates learn "
             f"nothing: {listed(idle, at_most=4)}; name the others in {place}.lora.layers"
         )
-
-
-def _never_learns(
-    place: str, what: str, given: Sequence[str], *, by_updates: bool = False, field: str = "freeze"
-) -> str:
-    field, learns = ("lora", "only updates to them are learned") if by_updates else (field, "it never learns")
-    return (
-        f"{place}.{field}: the {what}'s weights are drawn at random, and {learns}; leave {field} out, or give it "
-        f"weights ({', '.join([*given, 'init'])})"
-    )
 
 
 def _rounded_away(config: RunConfig, parts: Mapping[str, Any]) -> Iterator[str]:
