@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,6 +65,16 @@ def test_what_is_frozen_as_it_was_drawn_is_said_where_init_does_not_hold_it(tmp_
     assert line.startswith("streams.ticks.lora: ") and "only updates to them are learned" in line
     assert len(said(None, freeze=True)) == 1
     assert said(texts / "checkpoints" / "step-00000009", **both) == said(tmp_path, **both) == []  # which are refused
+
+
+def test_a_stream_without_documents_may_be_kept_for_a_later_stage() -> None:
+    def said(**stream: Any) -> list[str]:
+        run, texts = small_run(streams={"ticks": stream}), SimpleNamespace(name="texts", modalities=())
+        return [line for line in doubts(run, [texts], resumed=True) if "no document holds" in line]
+
+    assert said(freeze=True, freeze_connector=True) == []
+    (line,) = said(freeze=True)
+    assert "to keep it for a later stage set streams.ticks: {freeze: true, freeze_connector: true}; else leave" in line
 
 
 @pytest.mark.parametrize("optimizer", ["lion", "adamw"])

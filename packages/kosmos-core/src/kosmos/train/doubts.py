@@ -131,12 +131,18 @@ def _held_nowhere(config: RunConfig, held: Sequence[Collection[str] | None]) -> 
         return
     fed = {config.stream_of(name) for of_source in known for name in of_source if name in config.modalities}
     for modality in config.modalities:
-        if modality in fed or any(modality in of_source for of_source in known):
+        name = config.stream_of(modality)
+        stream = config.streams.get(name, StreamConfig())
+        is_kept = name not in fed and stream.freeze and stream.freeze_connector  # as it is, for a later stage
+        if modality in fed or is_kept or any(modality in of_source for of_source in known):
             continue
-        vain = "" if config.stream_of(modality) in fed else ", so what encodes it learns nothing"
+        vain, keep = "", ""
+        if name not in fed:
+            vain = ", so what encodes it learns nothing"
+            keep = f"to keep it for a later stage set streams.{name}: {{freeze: true, freeze_connector: true}}; else "
         yield (
-            f"no document holds {modality}{vain}; leave it out of modalities, or name data that hold it (kosmos data "
-            "shows what was found)"
+            f"no document holds {modality}{vain}; {keep}leave it out of modalities, or name data that hold it "
+            "(kosmos data shows what was found)"
         )
 
 
