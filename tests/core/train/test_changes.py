@@ -15,6 +15,8 @@ import pytest
 from kosmos import ScheduleSpec, hookimpl
 from kosmos.checkpoint.folder import committed
 from kosmos.cli import main
+from kosmos.train.branch import branch
+from kosmos.train.output import RunFolder
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
@@ -193,6 +195,46 @@ def test_a_warmup_that_grows_with_the_steps_is_over_at_once_where_it_was_over(tm
     assert rates(run)[9] < 1e-4
     (line,) = resume(run, {"train": {"steps": 100}}, gone_after=12, of=RATE)
     assert line.startswith("warning: the learning rate was")
+
+
+@pytest.fixture(scope="module")
+def plateau(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of ten steps, two of them warmup, cut off behind the fifth."""
+    folder = tmp_path_factory.mktemp("warm")
+    run, branched = folder / "run", folder / "branched"
+    train = {"steps": 10, "warmup_steps": None, "schedule": "wsd", "learning_rate": 1e-3}
+    train_model(small_run(run, train=train, checkpoint={"keep_every": 1}, data={"lanes": 1}), registry=REGISTRY)
+    branch(RunFolder.open(run), 5, branched)
+    return branched
+
+
+@pytest.mark.parametrize("share", [{}, {"warmup_steps": 0.2}], ids=["default", "share"])
+def test_a_longer_run_does_not_begin_its_warmup_again(plateau: Path, tmp_path: Path, share: dict[str, float]) -> None:
+    run = Path(shutil.copytree(plateau, tmp_path / "run"))
+    if share:  # as the file of a run has it that is always started with --auto-resume
+        file = run / "run.yaml"
+        file.write_text(file.read_text().replace("warmup_steps: null", "warmup_steps: 0.2"))
+    longer = {"train": {"steps": 100, "schedule": "wsd", **share}}
+    (changed,) = resume(run, longer, gone_after=7, of="changed: train.")
+    assert changed.endswith(f"train.steps 10 -> 100, train.warmup_steps {share.get('warmup_steps', 'null')} -> 2")
+    assert resume(run, longer, gone_after=8, of=("warning: the learning rate", "changed: train.")) == []
+    assert rates(run)[4:] == pytest.approx([1e-3] * len(rates(run)[4:])) and rates(run)[0] < 5e-4
+
+
+def test_a_warmup_that_begins_again_is_warned_of(plateau: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(plateau, tmp_path / "run"))
+    (line,) = resume(run, {"train": {"warmup_steps": 9}}, gone_after=6, of=RATE)
+    assert line == (
+        "warning: the learning rate was 1.00e-03 at step 5 and is 6.00e-04 at step 6, since the warmup now takes 9 "
+        "steps, 2 before; to go on evenly set train.warmup_steps=2"
+    )
+
+
+def test_within_the_warmup_it_is_reckoned_by_the_steps_that_there_are(plateau: Path, tmp_path: Path) -> None:
+    early = tmp_path / "early"
+    branch(RunFolder.open(plateau.parent / "run"), 1, early)
+    (line,) = resume(early, {"train": {"steps": 100}}, gone_after=2, of=RATE)
+    assert line.endswith("since the warmup now takes 20 steps, 2 before; to go on evenly set train.warmup_steps=2")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ def only_scored(before: RunConfig, now: RunConfig, step: int) -> tuple[RunConfig
         now: what it was told to go on with.
         step: the last that was taken. If that is not the last there is, the run has stopped early.
     """
-    train = before.train.model_copy(update={name: getattr(now.train, name) for name in SCORED_BY})
+    as_now = [*SCORED_BY]
+    if now.train.warmup == before.train.warmup:  # which the other number of steps may state as it was
+        as_now.append("warmup_steps")
+    train = before.train.model_copy(update={name: getattr(now.train, name) for name in as_now})
     streams, plain = {}, StreamConfig()
     for name, stream in now.streams.items():
         own = before.streams.get(name, plain)

@@ -30,6 +30,7 @@ from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.comparable import check_compared
 from kosmos.train.compiling import check_compile
 from kosmos.train.given_data import GivenData
+from kosmos.train.kept_warmup import with_kept_warmup
 from kosmos.train.length import Report, in_steps
 from kosmos.train.order import sample_order, with_fingerprints
 from kosmos.train.output import RunFolder
@@ -140,7 +141,12 @@ def open_run(
     check_same_model(run.composition, parallel)
     sampled = parallel.main_only(lambda: given.sampled(report) if given else {})
     run = replace(run, order=with_fingerprints(run.order, sampled))
-    return run if absolute.train.is_counted else _counted(run, registry, report)
+    if not absolute.train.is_counted:
+        run = _counted(run, registry, report)
+    if folder is None or not saved:
+        return run
+    kept_warmup = parallel.main_only(lambda: with_kept_warmup(run.composition.config, folder))
+    return replace(run, composition=replace(run.composition, config=kept_warmup))
 
 
 def _counted(run: Opened, registry: Registry, report: Report) -> Opened:

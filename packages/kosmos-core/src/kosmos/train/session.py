@@ -221,7 +221,7 @@ class Session:
         if "train.learning_rate" in self.changed:
             self._warn(unused_rate(self.trainer))
         if not is_over:  # else no step is taken at the rate
-            self._warn(jumps(self.trainer, self.parallel.main_only(self.folder.last_step)))
+            self._warn(jumps(self.trainer, self.parallel.main_only(self.folder.last_step), before.train))
 
     def _keep_settings(self) -> None:
         """Those of a run that goes on become its own once a step was taken with them: none that fail stay behind."""
