@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,13 @@ def test_the_command_says_what_it_averaged_and_writes_over_nothing(run: Path, tm
     assert [path.name for path in tmp_path.iterdir()] == ["mean"]
     assert main(command) == 2
     assert "mean" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "mean")]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[1:3] == [f"average    of steps 3, 4 of {run}", "ended      averaged"]
+    assert not any(line.startswith("steps ") for line in told)
+    assert main(["report", str(tmp_path / "mean"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ended"]["how"] == "averaged" and found["lineage"]["average"] == {"path": str(run), "steps": [3, 4]}
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(run: Path, tmp_path: Path, capsys) -> None:

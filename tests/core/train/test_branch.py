@@ -60,7 +60,9 @@ def test_a_branch_goes_on_from_a_step_as_the_run_itself_would_and_leaves_it_as_i
     assert files(trained) == before
     assert main(["report", str(new)]) == 0
     place = f"changed    from step 4 on: output {trained} -> {new}"
-    assert [line for line in capsys.readouterr().out.splitlines() if "changed" in line][1:] == [
+    told = capsys.readouterr().out.splitlines()
+    assert f"branch     of {trained}, step 3" in told
+    assert [line for line in told if "changed" in line][1:] == [
         place, "changed    from step 4 on: train.steps 9 -> 6, train.weight_decay 0.2 -> 0.1",
     ]  # fmt: skip
 

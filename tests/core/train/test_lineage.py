@@ -11,7 +11,8 @@ import pytest
 
 from kosmos.cli import main
 from kosmos.run_file import make_run
-from kosmos.train.lineage import lineage
+from kosmos.train.lineage import BRANCH, lineage, note, noted
+from kosmos.train.output import RunFolder
 from kosmos.train.run import train_model
 from kosmos.train.trained_before import scored_before
 from support.runs import SMALL, Listener, ticks_registry
@@ -96,3 +97,33 @@ def test_a_chain_of_runs_ends_at_a_cycle_and_where_a_folder_is_gone(tmp_path: Pa
     shutil.rmtree(first)
     assert lineage(second).lost == first and str(first) in str(lineage(second).ends())
     assert lineage(first).ends() is None
+
+
+def test_a_report_shows_the_chain_of_runs_with_the_steps_that_were_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    first = written(tmp_path / "first", init=gone)
+    second = written(tmp_path / "second", init=first)
+    third = written(tmp_path / "third", init=second / "checkpoints" / "step-00000040")
+    (second / "begun.json").write_text(json.dumps({"init": {"path": "/elsewhere", "step": 1200}}))  # it was moved
+    (third / "begun.json").write_text("{")  # cut short
+    assert main(["report", str(third)]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == (
+        f"init       {second} (step 40) < {first} (step 1,200) < {gone} (gone)"
+    )
+    assert main(["report", str(third), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lineage"] == {
+        "init": [{"path": str(second), "step": 40}, {"path": str(first), "step": 1200}],
+        "lost": str(gone), "branch": None, "average": None,
+    }  # fmt: skip
+    (first / "run.yaml").unlink()
+    assert main(["report", str(second), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lineage"]["lost"] == str(first)
+
+
+def test_what_is_made_of_a_run_keeps_what_that_began_with(tmp_path: Path) -> None:
+    run, new = (RunFolder(written(tmp_path / name)) for name in ("run", "new"))
+    (run.path / "begun.json").write_text(json.dumps({"init": {"path": "/a", "step": 3}, "branch": {"path": "/b"}}))
+    note(new, run, BRANCH, step=7)
+    assert noted(new) == {"init": {"path": "/a", "step": 3}, "branch": {"path": str(run.path), "step": 7}}

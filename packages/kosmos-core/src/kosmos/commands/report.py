@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.bad_samples import bad_lines, bad_samples
+from kosmos.commands.begun import UNTRAINED, ended_untrained, lineage_lines, lineage_of
 from kosmos.commands.compared import beside, differences, opened, refuse, settings_of
 from kosmos.commands.ledgers import figures_of, rows_of
 from kosmos.commands.run_table import STANDARD_OUTPUT, best_first, write_csv
@@ -98,9 +99,11 @@ def collect(folder: Path) -> dict[str, Any]:
         bad = bad_samples(run.quarantine)
     train = run.read_config().get("train")
     wanted = train.get("steps") if isinstance(train, Mapping) else None
+    untrained = None if of_steps else ended_untrained(run)
     return {
         "output": str(folder),
-        "ended": how_ended(folder, run.goodput, of_steps["last"] if of_steps else 0, wanted),
+        "lineage": lineage_of(run),
+        "ended": untrained or how_ended(folder, run.goodput, of_steps["last"] if of_steps else 0, wanted),
         "parameters": _parameters(run.parameters),
         "steps": of_steps,
         "last_losses": last_losses,
@@ -272,8 +275,9 @@ def table(result: Mapping[str, Any]) -> list[str]:
     """The figures as plain lines."""
     from kosmos.train.changes import told
 
-    lines = [f"run        {result['output']}", *_end_lines(result["ended"], result["parameters"])]
-    lines += _step_lines(result["steps"])
+    lines = [f"run        {result['output']}", *lineage_lines(result["lineage"])]
+    lines += _end_lines(result["ended"], result["parameters"])
+    lines += [] if result["ended"]["how"] in UNTRAINED else _step_lines(result["steps"])
     lines += [f"changed    from step {row['step']:,} on: {told(row['changed'])}" for row in result["changes"]]
     if result["last_losses"]:
         lines += ["", *_loss_lines(result["last_losses"], result["held_out"])]

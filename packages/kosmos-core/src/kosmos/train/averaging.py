@@ -11,6 +11,7 @@ from kosmos.errors import CheckpointError
 from kosmos.names import listed
 from kosmos.train.branch import new_run
 from kosmos.train.gone import check_checkpoints
+from kosmos.train.lineage import AVERAGE, note
 from kosmos.train.output import RunFolder
 
 
@@ -46,4 +47,5 @@ def average_run(output: Path, new: Path, *, last: int | None = None, steps: Sequ
     loaded = [load_step(folder.checkpoints, step) for step in chosen]
     with new_run(folder, new) as made:
         write_average(loaded, made.checkpoints)
+        note(made, folder, AVERAGE, steps=chosen)
     return chosen

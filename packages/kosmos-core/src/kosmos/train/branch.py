@@ -14,6 +14,7 @@ from kosmos.errors import ConfigError, TrainingError, unwritable
 from kosmos.lock import LOCK_FILE
 from kosmos.run_file import make_run
 from kosmos.train.changes import changes_of, told
+from kosmos.train.lineage import BRANCH, note
 from kosmos.train.output import RunFolder
 
 
@@ -42,6 +43,7 @@ def branch(run: RunFolder, step: int, output: Path) -> list[str]:
         place = {"output": [str(run.path.resolve()), str(output.resolve())]}
         new.append(new.changes, [{"step": step + 1, "launch": None, "changed": place}])
         new.finish()
+        note(new, run, BRANCH, step=step)
     return [told(row["changed"]) for row in later]
 
 

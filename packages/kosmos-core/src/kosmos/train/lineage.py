@@ -1,7 +1,9 @@
-"""From which runs a run was begun, one after the other (``init``). Imports no torch."""
+"""From which runs a run was begun, one after the other (``init``), and what it was made of. Imports no torch."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,8 +12,13 @@ from typing import Any, NamedTuple
 from kosmos.checkpoint.folder import STATE, manifest_of, mapping_of, mismatch, run_and_step, with_manifest
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
+from kosmos.files import replace_text
 from kosmos.run_file import make_run
 from kosmos.train.output import RunFolder
+
+BEGUN = "begun.json"
+"""Says what a run was begun with, or made of."""
+INIT, BRANCH, AVERAGE = "init", "branch", "average"
 
 
 class Earlier(NamedTuple):
@@ -20,6 +27,8 @@ class Earlier(NamedTuple):
     folder: RunFolder
     settings: Mapping[str, Any]
     """What its run file has."""
+    step: int | None
+    """Of the checkpoint that was taken; None where that was not noted."""
 
     @property
     def path(self) -> Path:
@@ -56,15 +65,16 @@ class Lineage(NamedTuple):
         )
 
 
-def lineage(init: Path | None) -> Lineage:
+def lineage(init: Path | None, step: int | None = None) -> Lineage:
     """The run that ``init`` names, the one that this was begun with, and so on.
 
     Args:
         init: as in a run file; None is a run that was begun with none.
+        step: of the checkpoint that was taken, where ``init`` does not say it.
     """
     runs, seen = list[Earlier](), set[Path]()
     while init is not None:
-        path, _ = run_and_step(init)
+        path, named = run_and_step(init)
         if (place := path.resolve()) in seen:  # a folder was made anew by a run that was begun with its own heirs
             break
         seen.add(place)
@@ -73,13 +83,42 @@ def lineage(init: Path | None) -> Lineage:
             settings = folder.read_config()
         except ConfigError:
             return Lineage(tuple(runs), path)
-        runs.append(Earlier(folder, settings))
-        init = init_of(settings)
+        runs.append(Earlier(folder, settings, step if named is None else named))
+        init, step = begun_with(folder, settings)
     return Lineage(tuple(runs))
 
 
-def init_of(settings: Mapping[str, Any]) -> Path | None:
-    """What a run file names to begin with."""
-    init = settings.get("init")
+def begun_with(folder: RunFolder, settings: Mapping[str, Any]) -> tuple[Path | None, int | None]:
+    """What a run was begun with, and the step of the checkpoint where that was noted.
+
+    Args:
+        settings: what its run file has, whose path counts: runs are moved.
+    """
+    init, step = settings.get("init"), noted(folder).get(INIT, {}).get("step")
     path = init.get("path") if isinstance(init, Mapping) else init
-    return Path(path) if isinstance(path, str) else None
+    return (Path(path), step if isinstance(step, int) else None) if isinstance(path, str) else (None, None)
+
+
+def noted(folder: RunFolder) -> dict[str, dict[str, Any]]:
+    """What ``begun.json`` of a run says, under ``INIT``, ``BRANCH`` or ``AVERAGE``; older runs have none."""
+    try:
+        found = mapping_of(folder.path / BEGUN)
+    except (OSError, ValueError):
+        return {}
+    return {of: told for of, told in found.items() if isinstance(told, dict)}
+
+
+def note(new: RunFolder, run: RunFolder, how: str, **steps: Any) -> None:
+    """Say in the folder of a run that it was made of another, whose beginning is its own.
+
+    Args:
+        new: the run that was made.
+        how: ``BRANCH`` or ``AVERAGE``.
+        steps: those of the checkpoints of ``run`` that were taken.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    first = {INIT: told} if (told := noted(run).get(INIT)) else {}
+    made = {how: {"path": os.path.abspath(run.path), **steps}}
+    replace_text(new.path / BEGUN, json.dumps(first | made, indent=2) + "\n")
