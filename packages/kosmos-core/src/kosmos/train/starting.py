@@ -115,6 +115,8 @@ def begin_with_weights(trainer: Trainer, folder: RunFolder, sources: Sequence[So
 def _begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder, sources: Sequence[Source]) -> None:
     model, turns, parallel = trainer.model, trainer.config.tokenizer.turns, trainer.parallel
     initial = parallel.main_only(lambda: open_initial(init, folder.tokenizer, model, trainer.composition))
+    for damaged in initial.loaded.skipped:
+        trainer.report(f"warning: init: passed over a damaged checkpoint of {init.path}: {damaged}")
     for line in take_weights(model, initial, alone=parallel.world_size == 1, turns=turns):
         trainer.report(line)
     if init.optimizer:
