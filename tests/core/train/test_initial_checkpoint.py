@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kosmos import train_model
-from support.runs import Listener, small_run, ticks_registry
+from kosmos import resume_run, train_model
+from kosmos.checkpoint.folder import digest
+from kosmos.errors import ConfigError
+from kosmos.train.branch import branch
+from kosmos.train.output import RunFolder
+from support.runs import Listener, rows_of, small_run, ticks_registry
 
 
 def begun(output: Path, **over: Any) -> list[str]:
@@ -51,3 +56,82 @@ def test_that_a_damaged_checkpoint_was_passed_over_is_told(first: Path, tmp_path
     (warned,) = [line for line in said if line.startswith("warning: init: ")]
     assert warned.startswith(f"warning: init: passed over a damaged checkpoint of {first}: step-00000002: ")
     assert cause in warned and any(line.endswith("step-00000001") for line in said if line.startswith("begins with"))
+
+
+def pinned(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "begun.json").read_text())["init"]
+
+
+def killed(first: Path, folder: Path) -> Path:
+    """A run that began with step 1 of the first, and was killed before a checkpoint; the first has step 2 since."""
+    later = first / "checkpoints" / "step-00000002"
+    later.rename(first / "later")
+    begun(folder, init=str(first))
+    shutil.rmtree(folder / "checkpoints" / "step-00000001")
+    (folder / "goodput.jsonl").unlink()
+    (first / "later").rename(later)
+    return folder
+
+
+def resumed(folder: Path, **over: Any) -> list[str]:
+    resume_run(folder, over, registry=ticks_registry(), reporter=(listener := Listener()))
+    return listener.said
+
+
+def test_a_run_without_a_checkpoint_begins_again_with_the_step_that_it_had_begun_with(
+    first: Path, tmp_path: Path
+) -> None:
+    second = killed(first, tmp_path / "second")
+    there = first / "checkpoints" / "step-00000001"
+    noted = {"path": str(first), "step": 1, "manifest": digest(there / "manifest.json")}
+    losses = [row["loss"] for row in rows_of(second / "metrics.jsonl")]
+    assert pinned(second) == noted
+    assert f"begins with backbone, streams.ticks.encoder, streams.ticks.connector of {there}" in resumed(second)
+    assert pinned(second) == noted and [row["loss"] for row in rows_of(second / "metrics.jsonl")] == losses
+    branch(RunFolder.open(second), 1, tmp_path / "third")
+    assert pinned(tmp_path / "third") == noted
+    begun(tmp_path / "fourth")
+    assert not (tmp_path / "fourth" / "begun.json").exists()
+
+
+def test_a_step_that_is_gone_or_another_now_is_refused(first: Path, tmp_path: Path) -> None:
+    second, taken = killed(first, tmp_path / "second"), first / "checkpoints" / "step-00000001"
+    with pytest.raises(ConfigError, match=r"init\.path: \S+ is of step 2, and this run began with step 1 of \S+first "):
+        resumed(second, init={"path": str(first / "checkpoints" / "step-00000002")})
+    manifest = taken / "manifest.json"
+    before = manifest.read_text()
+    manifest.write_text(before + "\n")
+    with pytest.raises(ConfigError, match=r"init: \S+step-00000001 holds other weights than this run began with; "):
+        resumed(second)
+    manifest.write_text(before)
+    shutil.rmtree(taken)
+    with pytest.raises(ConfigError, match=r"init: .* no checkpoint of step 1; steps: 2; this run began with step 1"):
+        resumed(second)
+    assert (second / "run.yaml").exists()
+
+
+def test_a_run_of_an_older_version_says_which_step_it_begins_with(first: Path, tmp_path: Path) -> None:
+    second = killed(first, tmp_path / "second")
+    (second / "begun.json").unlink()
+    said = resumed(second)
+    assert f"warning: init: no begun.json tells which step of {first} this run began with: it begins again with " in (
+        "".join(said)
+    )
+    assert pinned(second)["step"] == 2
+
+
+def test_the_first_run_may_be_moved_before_there_is_a_checkpoint(first: Path, tmp_path: Path) -> None:
+    second, moved = killed(first, tmp_path / "second"), tmp_path / "moved"
+    first.rename(moved)
+    with pytest.raises(
+        ConfigError, match=r"init: \S+first: no run is here .*say where it is now \(init\.path=\.\.\.\)"
+    ):
+        resumed(second)
+    with pytest.raises(ConfigError, match=r"init: .* has no checkpoint yet .* only the place may be another"):
+        resumed(second, init={"path": str(moved), "optimizer": True})
+    said = resumed(second, init={"path": str(moved)})
+    assert any(line.endswith(f"of {moved / 'checkpoints' / 'step-00000001'}") for line in said)
+    assert f"changed: init.path {first} -> {moved}" in said and pinned(second)["path"] == str(moved)
+    assert f"path: {moved}" in (second / "run.yaml").read_text()
+    with pytest.raises(ConfigError, match=r"init: the run in \S+ goes on with its own weights; leave it out"):
+        resumed(second, init={"path": str(tmp_path)})

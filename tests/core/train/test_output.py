@@ -80,7 +80,7 @@ def all_of(folder: Path) -> dict[str, bytes | None]:
     "file",
     [
         "metrics.jsonl", "held_out.jsonl", "quarantine.jsonl", "guards.jsonl", "goodput.jsonl", "changes.jsonl",
-        "parts.json", "model.yaml", "parameters.json", "plugins.lock.json", "tokenizer/tokenizer.json",
+        "parts.json", "begun.json", "model.yaml", "parameters.json", "plugins.lock.json", "tokenizer/tokenizer.json",
         "profile/mine.txt",
         "checkpoints/step-00000500/w.bin", "checkpoints/.partial-mine/w.bin",
     ],

@@ -57,7 +57,7 @@ def new_run(run: RunFolder, output: Path) -> Iterator[RunFolder]:
     """
     config = make_run(run.read_config(), where=str(run.run_file))
     with run_folder(config, output, f"cannot copy what {run.path} has") as new:
-        for file in (run.model, run.parameters, run.path / LOCK_FILE):
+        for file in (run.model, run.parameters, run.begun, run.path / LOCK_FILE):
             if file.exists():
                 shutil.copyfile(file, new.path / file.name)
         if run.tokenizer.exists():

@@ -21,16 +21,18 @@ from kosmos.config_weights import InitConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.sources.given import is_noted
-from kosmos.errors import ConfigError, KosmosError, PluginError
+from kosmos.errors import ConfigError, PluginError
 from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
 from kosmos.run_sources import Places
 from kosmos.run_updates import update_scales
+from kosmos.train.begun import Begun
+from kosmos.train.initial_checkpoint import open_first
 from kosmos.train.initial_packed import Taken, whole_shapes
 from kosmos.train.initial_tokens import MovedTokens, moved_tokens, token_rows
 from kosmos.train.initial_updates import kept_updates
-from kosmos.train.saved import config_of, open_checkpoint
+from kosmos.train.saved import config_of
 from kosmos.train.taken_parts import First, Other, options_there, other_options, other_processors
 
 Shapes = dict[str, tuple[int, ...]]
@@ -63,7 +65,15 @@ class Initial(NamedTuple):
     """Its low-rank updates that are gone on with."""
 
 
-def open_initial(settings: InitConfig, tokenizer: Path, model: nn.Module, composition: Composition) -> Initial:
+def open_initial(
+    settings: InitConfig,
+    tokenizer: Path,
+    model: nn.Module,
+    composition: Composition,
+    *,
+    begun: Begun | None = None,
+    resumed: bool = False,
+) -> Initial:
     """The checkpoint that a run begins with.
 
     Args:
@@ -71,16 +81,13 @@ def open_initial(settings: InitConfig, tokenizer: Path, model: nn.Module, compos
         tokenizer: folder of the run's own tokenizer, which has to be the same but for marks.
         model: whose parts have to be the same where both have them.
         composition: what the model is made of.
+        begun: see ``kosmos.train.initial_checkpoint.open_first``, and so ``resumed``.
 
     Raises:
         ConfigError: there is no run or whole checkpoint, or its tokens or one of those parts are others.
         PluginError: a component does not tell its options.
     """
-    init = settings.path
-    try:
-        folder, loaded = open_checkpoint(init)
-    except KosmosError as error:
-        raise ConfigError(f"init: {error}{_instead(init)}") from error
+    folder, loaded = open_first(settings.path, begun, resumed=resumed)
     tokens = moved_tokens(folder.tokenizer, tokenizer, folder.path)
     config = config_of(folder)
     initial = Initial(loaded, config.train.optimizer.name, update_scales(config), config.tokenizer.turns)
@@ -106,17 +113,6 @@ def open_initial(settings: InitConfig, tokenizer: Path, model: nn.Module, compos
     if settings.keep_updates:
         initial = initial._replace(kept=kept_updates(loaded, initial.scales, model, composition))
     return initial._replace(others=lines, resized=resized, tokens=tokens, token_rows=frozenset(rows), data=config.data)
-
-
-def _instead(init: Path) -> str:
-    """What to do with weights that are no run's, behind the error that they are not."""
-    if init.is_file() and init.suffix == ".safetensors":
-        return "; begin with the run that it was exported from, or with one of that run's checkpoints"
-    if (init / "adapter_config.json").is_file():
-        return f"; an adapter of PEFT is backbone.lora: {{adapter: {init}}}"
-    if (init / "config.json").is_file():
-        return f"; a language model of transformers is a backbone: {{name: hf, model: {init}}}"
-    return ""
 
 
 def drawn_again(before: Mapping[str, Any], order: Mapping[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ from kosmos.run_file import dump_run, lay_over, read_run_file
 from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.holding import BEGINS, IN_USE, Lock
 from kosmos.train.json_lines import as_json, lines_of, missing_rows, step_row, written_lines
-from kosmos.train.kept_settings import check_kept
+from kosmos.train.kept_settings import check_kept, kept_init
 
 WORD = ".seen-"
 """How the name of a file begins by which ranks find out whether they see one folder."""
@@ -43,7 +43,9 @@ class RunFolder:
         self.goodput = path / "goodput.jsonl"
         self.changes = path / "changes.jsonl"
         self.parts = path / "parts.json"
-        self._rows = self.metrics, self.quarantine, self.held_out, self.guards, self.goodput, self.changes, self.parts
+        self.begun = path / "begun.json"
+        ledgers = self.metrics, self.quarantine, self.held_out, self.guards, self.goodput, self.changes
+        self._rows = *ledgers, self.parts, self.begun
         self.model = path / MODEL_FILE
         self.parameters = path / "parameters.json"
         self.checkpoints = path / CHECKPOINTS
@@ -231,7 +233,7 @@ class RunFolder:
         where, over = str(self.run_file), f"changes to {self.run_file}"
         config, before = (lay_over([stored], [one, place], where=where, over=over) for one in (overrides, {}))
         check_kept(before, config, self.path)
-        return config.model_copy(update={"init": before.init})
+        return config.model_copy(update={"init": kept_init(before, config)})
 
     def append(self, file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to one of the ledgers. Those for which the disk has no room wait for the next call.

@@ -132,7 +132,7 @@ class Session:
         )  # fmt: skip
         if loaded is None:
             with self.clock.spending("checkpoint_load"):
-                begin_with_weights(self.trainer, self.folder, opened.sources)
+                begin_with_weights(self.trainer, self.folder, opened.sources, resumed=self.resumed)
         self.scorer = Scorer(
             opened, self.trainer.losses,
             should_stop=self.stop.wanted, at=self.watch.at, warn=lambda line: self._warn([line]),

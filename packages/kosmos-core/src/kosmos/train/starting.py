@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from kosmos.checkpoint.folder import Loaded, load_newest, reading
+from kosmos.checkpoint.folder import Loaded, load_newest, reading, run_and_step
 from kosmos.config import RunConfig
 from kosmos.config_weights import InitConfig
 from kosmos.data.document import Source
@@ -17,8 +17,9 @@ from kosmos.data.quarantine import UselessData, incident_row
 from kosmos.errors import KosmosError
 from kosmos.names import listed
 from kosmos.plugins import Registry
+from kosmos.train.begun import Begun, read_begun, write_begun
 from kosmos.train.gone import check_checkpoints
-from kosmos.train.initial import drawn_again, held_out_anew, held_out_otherwise, open_initial, take_weights
+from kosmos.train.initial import Initial, drawn_again, held_out_anew, held_out_otherwise, open_initial, take_weights
 from kosmos.train.initial_optimizer import take_optimizer
 from kosmos.train.loop import Trainer
 from kosmos.train.opening import Opened
@@ -92,15 +93,18 @@ def _open_feeder(opened: Opened, watch: Watch, loaded: Loaded | None) -> Feeder:
         )
 
 
-def begin_with_weights(trainer: Trainer, folder: RunFolder, sources: Sequence[Source]) -> None:
+def begin_with_weights(
+    trainer: Trainer, folder: RunFolder, sources: Sequence[Source], *, resumed: bool = False
+) -> None:
     """Give a trainer that has taken no step what its run file names to begin with, and report it. All ranks call it.
 
     Args:
         sources: what it trains on.
+        resumed: whether the run was begun before: it begins again with what it had begun with.
     """
     config, composition, parallel = trainer.config, trainer.composition, trainer.parallel
     if config.init is not None:
-        _begin_with(config.init, trainer, folder, sources)
+        _begin_with(config.init, trainer, folder, sources, resumed)
     if config.backbone.lora is not None and (adapter := config.backbone.lora.adapter) is not None:
         # It reads a model of transformers, whose import takes a second of every other run's start.
         from kosmos.train.initial_adapter import check_adapter, read_adapter, take_adapter
@@ -112,9 +116,24 @@ def begin_with_weights(trainer: Trainer, folder: RunFolder, sources: Sequence[So
             trainer.report(line)
 
 
-def _begin_with(init: InitConfig, trainer: Trainer, folder: RunFolder, sources: Sequence[Source]) -> None:
+def _begin_with(
+    init: InitConfig, trainer: Trainer, folder: RunFolder, sources: Sequence[Source], resumed: bool
+) -> None:
     model, turns, parallel = trainer.model, trainer.config.tokenizer.turns, trainer.parallel
-    initial = parallel.main_only(lambda: open_initial(init, folder.tokenizer, model, trainer.composition))
+
+    def opened() -> tuple[Initial, bool]:
+        begun, of_model = read_begun(folder), (folder.tokenizer, model, trainer.composition)
+        initial = open_initial(init, *of_model, begun=begun, resumed=resumed)
+        write_begun(folder, Begun.of(initial.loaded))
+        names_run = run_and_step(init.path)[1] is None
+        return initial, names_run and begun is None and folder.last_step() is not None
+
+    initial, is_unknown = parallel.main_only(opened)
+    if is_unknown:  # of an older version
+        trainer.report(
+            f"warning: init: no {folder.begun.name} tells which step of {init.path} this run began with: it begins "
+            f"again with step {initial.loaded.state['step']}"
+        )
     for damaged in initial.loaded.skipped:
         trainer.report(f"warning: init: passed over a damaged checkpoint of {init.path}: {damaged}")
     for line in take_weights(model, initial, alone=parallel.world_size == 1, turns=turns):
