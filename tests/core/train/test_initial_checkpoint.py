@@ -124,7 +124,7 @@ def test_the_first_run_may_be_moved_before_there_is_a_checkpoint(first: Path, tm
     second, moved = killed(first, tmp_path / "second"), tmp_path / "moved"
     first.rename(moved)
     with pytest.raises(
-        ConfigError, match=r"init: \S+first: no run is here .*say where it is now \(init\.path=\.\.\.\)"
+        ConfigError, match=r"init: \S+first: no run is here .*say where that run is now \(init\.path=\.\.\.\)"
     ):
         resumed(second)
     with pytest.raises(ConfigError, match=r"init: .* has no checkpoint yet .* only the place may be another"):

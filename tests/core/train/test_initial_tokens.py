@@ -103,7 +103,7 @@ def test_tokens_are_found_by_their_names_in_any_order(tmp_path: Path, bpe: Path,
 def test_another_vocabulary_is_refused(tmp_path: Path, bpe: Path) -> None:
     train_tokenizer(["five six seven eight"] * 9, vocab_size=280, folder=tmp_path / "other")
     for name in ("bytes", str(tmp_path / "other")):
-        with pytest.raises(ConfigError, match=r"init: the tokens of .* are others: give this run the same tokenizer"):
+        with pytest.raises(ConfigError, match=r"init: the tokens of .* are others: .*; give this run the same "):
             moved_tokens(saved(tmp_path / "old", str(bpe), ()), saved(tmp_path / name[-5:], name, ()), tmp_path)
 
 

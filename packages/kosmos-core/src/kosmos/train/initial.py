@@ -78,7 +78,7 @@ def open_initial(
 
     Args:
         settings: as in the run file.
-        tokenizer: folder of the run's own tokenizer, which has to be the same but for marks.
+        tokenizer: folder of the run's own tokenizer, which has to be the same but for added tokens.
         model: whose parts have to be the same where both have them.
         composition: what the model is made of.
         begun: see ``kosmos.train.initial_checkpoint.open_first``, and so ``resumed``.

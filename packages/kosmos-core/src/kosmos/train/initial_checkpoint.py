@@ -10,7 +10,8 @@ from kosmos.train.begun import Begun
 from kosmos.train.output import RunFolder
 from kosmos.train.saved import open_checkpoint
 
-_MOVED = "if that run was moved or renamed, say where it is now (init.path=...)"
+_NOW = "say where that run is now (init.path=...)"
+_REMEDY = f"{_NOW}, bring that checkpoint back, or start a new run"
 
 
 def open_first(init: Path, begun: Begun | None = None, *, resumed: bool = False) -> tuple[RunFolder, Loaded]:
@@ -29,7 +30,7 @@ def open_first(init: Path, begun: Begun | None = None, *, resumed: bool = False)
     try:
         return open_checkpoint(init)
     except KosmosError as error:
-        raise ConfigError(f"init: {error}{f'; {_MOVED}' if resumed else _instead(init)}") from error
+        raise ConfigError(f"init: {error}{f'; {_NOW}' if resumed else _instead(init)}") from error
 
 
 def _again(init: Path, begun: Begun) -> tuple[RunFolder, Loaded]:
@@ -40,14 +41,9 @@ def _again(init: Path, begun: Begun) -> tuple[RunFolder, Loaded]:
     try:
         folder, loaded = open_checkpoint(init, begun.step)
     except KosmosError as error:
-        raise ConfigError(
-            f"init: {error}; {began}: bring that checkpoint back, or start a new run; {_MOVED}"
-        ) from error
+        raise ConfigError(f"init: {error}; {began}: {_REMEDY}") from error
     if Begun.of(loaded).manifest != begun.manifest:
-        raise ConfigError(
-            f"init: {loaded.folder} holds other weights than this run began with; {began}: bring that checkpoint back, "
-            "or start a new run"
-        )
+        raise ConfigError(f"init: {loaded.folder} holds other weights than this run began with; {began}: {_REMEDY}")
     return folder, loaded
 
 

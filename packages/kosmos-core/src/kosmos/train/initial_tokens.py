@@ -1,11 +1,11 @@
-"""Tokens of a run and of the run that it begins with: the same but for marks, whose rows are then moved, or made anew.
+"""Tokens of a run and of the run that it begins with: the same but for added ones, whose rows are moved, or made anew.
 
-A stage that adds a modality adds its marks to the tokens. All that text is made of has to be the same.
+A stage that adds a modality adds its marks to the tokens, and one for a field of its own may add words of that. How
+text is spelled has to be the same besides.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -15,13 +15,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from kosmos.checkpoint.tensors import model_tensors
-from kosmos.data.bytes_tokenizer import BYTES, FILE, saved_byte_marks
-from kosmos.data.chat_template import TEMPLATE
 from kosmos.errors import ConfigError
 from kosmos.model.protocols import Backbone
 from kosmos.names import listed
-
-_TOKENIZER = "tokenizer.json"
+from kosmos.train.saved_tokens import difference, read_tokens, same_files
 
 
 class MovedTokens(NamedTuple):
@@ -61,55 +58,27 @@ def moved_tokens(there: Path, here: Path, init: Path) -> MovedTokens | None:
         init: the run that the first is of.
 
     Raises:
-        ConfigError: more than marks is not the same.
+        ConfigError: text is spelled otherwise, or one of them is not there or damaged.
     """
-    before, after = _contents(there), _contents(here)
-    if before == after:
+    if same_files(there, here):
         return None
-    if _without_marks(before) != _without_marks(after):
+    try:
+        before, after = read_tokens(there), read_tokens(here)
+    except ConfigError as error:
+        raise ConfigError(f"init: {error}") from error
+    if (what := difference(before, after)) is not None:
         raise ConfigError(
-            f"init: the tokens of {init} are others: give this run the same tokenizer (tokenizer: {there}, with the "
-            "same turns)"
+            f"init: the tokens of {init} are others: {what}; give this run the same tokenizer (tokenizer: {there})"
         )
-    old, new = _ids(there), _ids(here)
+    old, new = before.ids, after.ids
+    if old == new:
+        return None
     both = [name for name in new if name in old]
     return MovedTokens(
         torch.tensor([new[name] for name in both]), torch.tensor([old[name] for name in both]),
         {name: number for name, number in new.items() if name not in old},
         tuple(name for name in old if name not in new),
     )  # fmt: skip
-
-
-def _contents(folder: Path) -> dict[str, Any]:
-    """What says which ids mean what. How chats are laid out may change, and older runs do not say it."""
-    files = (file for file in sorted(folder.iterdir()) if file.is_file() and file.name != TEMPLATE)
-    found: dict[str, Any] = {file.name: file.read_bytes() for file in files}
-    if _TOKENIZER in found:
-        whole = json.loads(found[_TOKENIZER])
-        # Turns make tokens special that a tokenizer has added as plain ones.
-        whole["added_tokens"] = [[token["id"], token["content"]] for token in whole.get("added_tokens", ())]
-        found[_TOKENIZER] = whole
-    return found
-
-
-def _without_marks(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What has to be the same."""
-    rest = dict(found)
-    if _TOKENIZER in rest:
-        rest[_TOKENIZER] = {name: value for name, value in rest[_TOKENIZER].items() if name != "added_tokens"}
-    if FILE in rest:
-        rest[FILE] = {name: value for name, value in json.loads(rest[FILE]).items() if name != "marks"}
-    return rest
-
-
-def _ids(folder: Path) -> dict[str, int]:
-    """Tokens by their names, in the order of their ids."""
-    if (marks := saved_byte_marks(folder)) is not None:
-        return {name: place for place, name in enumerate([*(f"<0x{byte:02X}>" for byte in range(BYTES)), *marks])}
-    from tokenizers import Tokenizer
-
-    found = Tokenizer.from_file(str(folder / _TOKENIZER)).get_vocab(with_added_tokens=True)
-    return dict(sorted(found.items(), key=lambda token: token[1]))
 
 
 def token_rows(
