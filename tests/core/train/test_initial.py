@@ -88,8 +88,8 @@ def test_what_the_first_had_not_is_drawn_and_the_rest_taken(first: Path, tmp_pat
         ),
         (
             {"streams": {"ticks": {"connector": {"name": "pool", "factor": 1}}}},
-            r"streams\.ticks\.connector of .*run is another: mlp there, pool here; name mlp, or have it drawn anew in "
-            r"a stream of another name \(modalities\.NAME\.stream=ticks2\)",
+            r"streams\.ticks\.connector of .*run is another: mlp there, pool here; name mlp, or leave it there "
+            r"\(init\.leave: \[streams\.ticks\.connector\]\)",
         ),
         (
             {"backbone": {"heads": 4}},

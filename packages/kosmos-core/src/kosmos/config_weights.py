@@ -25,8 +25,16 @@ class InitConfig(Strict):
     keep_updates: bool = False
     """Go on with its low-rank updates beside the weights that it kept, by the same ``lora``, instead of putting them
     into the weights and beginning others."""
+    leave: list[str] = Field(default_factory=list)
+    """Parts of it that are not taken: ``backbone``, ``streams.NAME.encoder``, ``streams.NAME.connector``, or
+    ``streams.NAME`` for both of these. They begin as in a new run, and may be others here."""
 
     _home = field_validator("path", mode="before")(at_home)
+    _lists = field_validator("leave", mode="before")(names_are_a_list)
+
+    def leaves(self, part: str) -> bool:
+        """Whether a part of the model is not taken, such as ``backbone``."""
+        return any(part == name or part.startswith(f"{name}.") for name in self.leave)
 
     @model_validator(mode="before")
     @classmethod

@@ -21,7 +21,7 @@ from kosmos.config_weights import InitConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.sources.given import is_noted
-from kosmos.errors import ConfigError, PluginError
+from kosmos.errors import PluginError
 from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
@@ -30,12 +30,11 @@ from kosmos.run_updates import update_scales
 from kosmos.train.begun import Begun
 from kosmos.train.initial_checkpoint import open_first
 from kosmos.train.initial_packed import Taken, whole_shapes
+from kosmos.train.initial_parts import LEAVE, Shapes, by_part, check_same, instead, left_parts
 from kosmos.train.initial_tokens import MovedTokens, moved_tokens, token_rows
 from kosmos.train.initial_updates import kept_updates
 from kosmos.train.saved import config_of
-from kosmos.train.taken_parts import First, Other, options_there, other_options, other_processors
-
-Shapes = dict[str, tuple[int, ...]]
+from kosmos.train.taken_parts import First, options_there, other_options, other_processors
 
 BACKBONE = "backbone"
 """The part that holds a row for each token."""
@@ -63,6 +62,8 @@ class Initial(NamedTuple):
     """What it was trained on."""
     kept: frozenset[str] = frozenset()
     """Its low-rank updates that are gone on with."""
+    left: frozenset[str] = frozenset()
+    """Parts that both have, and that are not taken."""
 
 
 def open_initial(
@@ -88,17 +89,18 @@ def open_initial(
         PluginError: a component does not tell its options.
     """
     folder, loaded = open_first(settings.path, begun, resumed=resumed)
-    tokens = moved_tokens(folder.tokenizer, tokenizer, folder.path)
     config = config_of(folder)
     initial = Initial(loaded, config.train.optimizer.name, update_scales(config), config.tokenizer.turns)
     ours, theirs = _parts(model, initial)
-    both = [part for part in ours if part in theirs]
+    initial = initial._replace(left=left_parts(settings, ours, theirs, folder.path))
+    both = [part for part in ours if part in theirs and part not in initial.left]
+    tokens = moved_tokens(folder.tokenizer, tokenizer, folder.path) if BACKBONE in both else None
     first = First(
         folder.path, config, config_of(folder, folder.read_model()), keeping(folder.path, composition.registry)
     )
     others = other_options(composition, first, both)
     resized: dict[str, dict[str, Any]] = {}
-    rows = token_rows(model, ours[BACKBONE], theirs[BACKBONE]) if tokens is not None and BACKBONE in both else []
+    rows = token_rows(model, ours[BACKBONE], theirs[BACKBONE]) if tokens is not None else []
     for part in both:
         there = theirs[part] | {name: ours[part][name] for name in rows if part == BACKBONE}
         if unlike := [n for n, shape in ours[part].items() if there.get(n, shape) != shape and _encoder_of(model, n)]:
@@ -107,11 +109,12 @@ def open_initial(
             brought = [n for n in unlike if _resized(model, n, empty[n], options, ours[part][n]) is not None]
             resized |= dict.fromkeys(brought, options)
             there |= {name: ours[part][name] for name in brought}
-        _check_same(part, ours[part], there, loaded.folder, others.get(part, ()))
+        differ = [other.path for other in others.get(part, ())]
+        check_same(part, ours[part], there, loaded.folder, differ, instead(part, both))
     told = [*chain.from_iterable(others.values()), *other_processors(composition, first, both)]
     lines = tuple(other.line(folder.path) for other in told)
     if settings.keep_updates:
-        initial = initial._replace(kept=kept_updates(loaded, initial.scales, model, composition))
+        initial = initial._replace(kept=kept_updates(loaded, _scales_taken(initial), model, composition))
     return initial._replace(others=lines, resized=resized, tokens=tokens, token_rows=frozenset(rows), data=config.data)
 
 
@@ -269,7 +272,7 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
     """
     own, folder = model_tensors(model), initial.loaded.tensors
     ours, theirs = _parts(model, initial)
-    both = [part for part in ours if part in theirs]
+    both = [part for part in ours if part in theirs and part not in initial.left]
     names = [name for part in both for name in ours[part]]
     packed = Taken(own, folder, names)
     taken = {name: own[name].detach() for name in (*names, *initial.kept) if name not in packed.added}
@@ -282,7 +285,7 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
         for name, stored in _read(folder, initial.resized.keys()):
             whole = _resized(model, name, stored, initial.resized[name], own[name].shape)
             taken[name].copy_(as_here(whole, taken[name]))
-        updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], initial.scales) - initial.kept
+        updates = updates_among([n.removeprefix(MODEL) for n in shapes(folder)], _scales_taken(initial)) - initial.kept
         for name, added in changes(dict(_read(folder, updates)), initial.scales):
             if name in packed.added:
                 packed.added[name] = added
@@ -297,15 +300,22 @@ def take_weights(model: nn.Module, initial: Initial, *, alone: bool, turns: Turn
     yield from initial.others
     if initial.tokens is not None:
         yield from initial.tokens.lines()
-    if turns != initial.turns:
+    if turns != initial.turns and BACKBONE in both:
         there, here = ({} if of is None else of.model_dump() for of in (initial.turns, turns))
         name = next(name for name in (*there, *here) if there.get(name) != here.get(name))
         values = [f"{of[name]!r}" if of else "between marks" for of in (here, there)]
         yield f"warning: tokenizer.turns.{name}: chats are laid out otherwise ({values[0]}) than there ({values[1]})"
     begun = "not there, and begun as a new run would"  # from weights of their own, if they name some
-    for what, parts in ((begun, ours.keys() - theirs.keys()), ("left there", theirs.keys() - ours.keys())):
+    left = f"left there ({LEAVE}), and begun as a new run would"
+    only = ours.keys() - theirs.keys(), theirs.keys() - ours.keys()
+    for what, parts in ((begun, only[0]), (left, initial.left), ("left there", only[1])):
         if parts:
             yield f"{what}: {', '.join(sorted(parts))}"
+
+
+def _scales_taken(initial: Initial) -> dict[str, float]:
+    """How often the low-rank updates count of parts that are not left there."""
+    return {part: scale for part, scale in initial.scales.items() if part not in initial.left}
 
 
 def _read(folder: Path, names: Collection[str]) -> Iterable[tuple[str, Tensor]]:
@@ -349,25 +359,4 @@ def _parts(model: nn.Module, initial: Initial) -> tuple[dict[str, Shapes], dict[
     found = shapes(initial.loaded.tensors)
     stored = whole_shapes({n.removeprefix(MODEL): s for n, s in found.items() if n.startswith(MODEL)})
     own = whole_shapes({name: tuple(t.shape) for name, t in model_tensors(model).items()})
-    return _by_part(own, updates_in(model)), _by_part(stored, updates_among(stored, initial.scales))
-
-
-def _by_part(found: Shapes, without: set[str]) -> dict[str, Shapes]:
-    """Tensors by the part that owns them: the backbone, or encoder or connector of a stream."""
-    parts: dict[str, Shapes] = {}
-    for name, shape in found.items():
-        if name not in without:
-            steps = name.split(".")
-            parts.setdefault(".".join(steps[:3] if steps[0] == "streams" else steps[:1]), {})[name] = shape
-    return parts
-
-
-def _check_same(part: str, ours: Shapes, theirs: Shapes, folder: Path, others: Sequence[Other]) -> None:
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
-            there, here = (f"has {list(of[name])}" if name in of else "lacks it" for of in (theirs, ours))
-            which = f" ({listed(other.path for other in others)})" if others else ""
-            raise ConfigError(
-                f"init: {part} of {folder} is another: {name}: it {there}, this run {here}; give both the same "
-                f"options{which}"
-            )
+    return by_part(own, updates_in(model)), by_part(stored, updates_among(stored, initial.scales))

@@ -6,6 +6,7 @@ from kosmos.checkpoint import tensors as stored
 from kosmos.errors import ConfigError
 from kosmos.model.lora import updates_in
 from kosmos.train.initial import Initial
+from kosmos.train.initial_parts import part_of
 from kosmos.train.loop import Trainer
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.states import check_made_with
@@ -15,7 +16,7 @@ def take_optimizer(trainer: Trainer, initial: Initial) -> str:
     """Give a trainer that has taken no step the optimizer's state of a checkpoint, and tell of how many parameters.
 
     A parameter that was frozen there, or has another shape or other tokens in its rows, begins without one, as do
-    low-rank updates that are drawn anew.
+    low-rank updates that are drawn anew and parts whose weights are left there.
 
     Args:
         initial: what ``open_initial`` gave.
@@ -35,7 +36,8 @@ def take_optimizer(trainer: Trainer, initial: Initial) -> str:
     there = {stored.parameter_of(n.removeprefix(stored.OPTIMIZER)) for n in found if n.startswith(stored.OPTIMIZER)}
     anew = updates_in(trainer.model) - initial.kept
     shapes = {trainer.names[id(parameter)]: tuple(parameter.shape) for parameter in trainer.parameters}
-    names = {n for n in there - anew - initial.token_rows if found.get(stored.MODEL + n) == shapes.get(n, ())}
+    of_parts = {n for n in there - anew - initial.token_rows if part_of(n) not in initial.left}
+    names = {n for n in of_parts if found.get(stored.MODEL + n) == shapes.get(n, ())}
     if not names:
         raise ConfigError(
             f"init.optimizer: {folder} has the optimizer's state of no parameter that this run trains; leave it out"

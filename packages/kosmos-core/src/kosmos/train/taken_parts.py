@@ -7,7 +7,7 @@ components are compared by their names and by the options that they have in effe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from inspect import Parameter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from kosmos.config import ComponentConfig, RunConfig
 from kosmos.errors import ConfigError, KosmosError, PluginError
 from kosmos.options import fields_of
 from kosmos.plugins import Registry
+from kosmos.train.initial_parts import instead
 
 LONGEST = 80
 """Characters of a value in a line."""
@@ -51,7 +52,7 @@ class Other(NamedTuple):
         return f"warning: {self.path}: {then} in {folder}, {now} here; unless that is meant, {remedy}"
 
 
-def other_options(composition: Composition, first: First, paths: Iterable[str]) -> dict[str, list[Other]]:
+def other_options(composition: Composition, first: First, paths: Collection[str]) -> dict[str, list[Other]]:
     """What of each part is not as it was in the first run.
 
     Args:
@@ -61,7 +62,9 @@ def other_options(composition: Composition, first: First, paths: Iterable[str]) 
     Raises:
         ConfigError: a part is another component, or has another option that its weights were trained for.
     """
-    return {path: _others(composition, first, path) for path in paths if path in composition.parts}
+    return {
+        path: _others(composition, first, path, instead(path, paths)) for path in paths if path in composition.parts
+    }
 
 
 def other_processors(composition: Composition, first: First, paths: Iterable[str]) -> list[Other]:
@@ -84,16 +87,14 @@ def options_there(composition: Composition, first: First, path: str) -> dict[str
     return in_effect(first.registry, path.rpartition(".")[2], there.name, there.options, path)
 
 
-def _others(composition: Composition, first: First, path: str) -> list[Other]:
+def _others(composition: Composition, first: First, path: str, or_else: str) -> list[Other]:
     registry, kind = composition.registry, path.rpartition(".")[2]
     part, by = composition.parts[path]
     stated, then = (_component(config, path, registry) for config in (first.stated, first.built))
     if then.name != by.name:
-        anew = "begin without init"
-        if kind != "backbone":
-            anew = f"have it drawn anew in a stream of another name (modalities.NAME.stream={path.split('.')[1]}2)"
         raise ConfigError(
-            f"init: {path} of {first.folder} is another: {then.name} there, {by.name} here; name {then.name}, or {anew}"
+            f"init: {path} of {first.folder} is another: {then.name} there, {by.name} here; name {then.name}, or "
+            f"{or_else}"
         )
     options = {**by.options, **(getattr(part, "without_files", None) or {})}
     of_both = (first.registry, then.options), (registry, options)
@@ -108,7 +109,7 @@ def _others(composition: Composition, first: First, path: str) -> list[Other]:
         if told and option in getattr(registry.resolve(kind, by.name), "same_for_weights", ()):
             raise ConfigError(
                 f"init: {path} of {first.folder} is another: {option}: {_shown(one)} there, {_shown(other)} here, and "
-                f"its weights are of no use otherwise; set {where}={_shown(one)}"
+                f"its weights are of no use otherwise; set {where}={_shown(one)}, or {or_else}"
             )
     return found
 
