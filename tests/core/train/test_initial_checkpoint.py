@@ -12,6 +12,7 @@ import pytest
 from kosmos import resume_run, train_model
 from kosmos.checkpoint.folder import digest
 from kosmos.errors import ConfigError
+from kosmos.train.begun import Begun, read_begun, write_begun
 from kosmos.train.branch import branch
 from kosmos.train.output import RunFolder
 from support.runs import Listener, rows_of, small_run, ticks_registry
@@ -135,3 +136,17 @@ def test_the_first_run_may_be_moved_before_there_is_a_checkpoint(first: Path, tm
     assert f"path: {moved}" in (second / "run.yaml").read_text()
     with pytest.raises(ConfigError, match=r"init: the run in \S+ goes on with its own weights; leave it out"):
         resumed(second, init={"path": str(tmp_path)})
+
+
+def test_what_else_is_noted_of_a_beginning_stays_and_a_damaged_note_is_told(first: Path) -> None:
+    folder, taken = RunFolder(first), Begun("there", 3, "ab")
+    folder.begun.write_text('{"branch": {"step": 2}}')
+    assert read_begun(folder) is None
+    write_begun(folder, taken)
+    assert read_begun(folder) == taken and json.loads(folder.begun.read_text())["branch"] == {"step": 2}
+    for text in ("{", '{"init": {"step": 3}}'):
+        folder.begun.write_text(text)
+        with pytest.raises(
+            ConfigError, match=r"begun\.json: damaged \(.*\); put it back as it was, or start a new run"
+        ):
+            read_begun(folder)

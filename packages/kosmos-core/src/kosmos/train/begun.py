@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kosmos.checkpoint.folder import MANIFEST, Loaded, digest, mapping_of
 from kosmos.errors import ConfigError, TrainingError
@@ -36,9 +36,11 @@ def write_begun(folder: RunFolder, begun: Begun) -> None:
 
     Raises:
         TrainingError: the disk is full or not writable.
+        ConfigError: what was noted before is damaged.
     """
+    told = {**_told(folder), INIT: begun._asdict()}
     try:
-        replace_text(folder.begun, json.dumps({INIT: begun._asdict()}, indent=2) + "\n")
+        replace_text(folder.begun, json.dumps(told, indent=2) + "\n")
     except OSError as error:
         raise TrainingError(f"{folder.begun}: cannot write ({error.strerror})") from error
 
@@ -49,10 +51,22 @@ def read_begun(folder: RunFolder) -> Begun | None:
     Raises:
         ConfigError: the file is damaged.
     """
+    found = _told(folder).get(INIT)
     try:
-        found = mapping_of(folder.begun)[INIT]
-        return Begun(str(found["path"]), int(found["step"]), str(found["manifest"]))
+        return None if found is None else Begun(str(found["path"]), int(found["step"]), str(found["manifest"]))
+    except (ValueError, LookupError, TypeError) as error:
+        raise _damaged(folder, error) from error
+
+
+def _told(folder: RunFolder) -> dict[str, Any]:
+    """All that the file says: of a run that was made of others, more than what ``init`` has taken."""
+    try:
+        return mapping_of(folder.begun)
     except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ConfigError(f"{folder.begun}: damaged ({error}); put it back as it was, or start a new run") from error
+        return {}
+    except (OSError, ValueError) as error:
+        raise _damaged(folder, error) from error
+
+
+def _damaged(folder: RunFolder, error: Exception) -> ConfigError:
+    return ConfigError(f"{folder.begun}: damaged ({error}); put it back as it was, or start a new run")
