@@ -11,7 +11,8 @@ import pytest
 
 from kosmos.cli import main
 from kosmos.run_file import make_run
-from kosmos.train.lineage import BRANCH, lineage, note, noted
+from kosmos.train.begun import BRANCH, note, noted
+from kosmos.train.lineage import lineage
 from kosmos.train.output import RunFolder
 from kosmos.train.run import train_model
 from kosmos.train.trained_before import scored_before

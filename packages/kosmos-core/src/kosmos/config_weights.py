@@ -36,6 +36,11 @@ class InitConfig(Strict):
         """Whether a part of the model is not taken, such as ``backbone``."""
         return any(part == name or part.startswith(f"{name}.") for name in self.leave)
 
+    @staticmethod
+    def gives(init: InitConfig | None, part: str) -> bool:
+        """Whether a run begins with the weights of another for a part of its model, if that has it."""
+        return init is not None and not init.leaves(part)
+
     @model_validator(mode="before")
     @classmethod
     def _from_path(cls, value: Any) -> Any:

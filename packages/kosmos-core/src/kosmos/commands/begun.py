@@ -16,7 +16,8 @@ UNTRAINED = AVERAGED, SAVED = "averaged", "saved"
 
 def lineage_of(run: RunFolder) -> dict[str, Any]:
     """The runs that a run was begun with, the last of them first, and what it was made of, as plain values."""
-    from kosmos.train.lineage import AVERAGE, BRANCH, begun_with, lineage, noted
+    from kosmos.train.begun import AVERAGE, BRANCH, noted
+    from kosmos.train.lineage import begun_with, lineage
 
     chain, told = lineage(*begun_with(run, run.read_config())), noted(run)
     return {

@@ -9,9 +9,9 @@ from kosmos.checkpoint.averaging import write_average
 from kosmos.checkpoint.folder import load_step, step_of, with_manifest
 from kosmos.errors import CheckpointError
 from kosmos.names import listed
+from kosmos.train.begun import AVERAGE, note
 from kosmos.train.branch import new_run
 from kosmos.train.gone import check_checkpoints
-from kosmos.train.lineage import AVERAGE, note
 from kosmos.train.output import RunFolder
 
 

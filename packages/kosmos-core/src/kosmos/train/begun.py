@@ -1,4 +1,4 @@
-"""Which checkpoint of another run a run began with: ``begun.json`` of its folder. Imports no torch."""
+"""What a run began with, or was made of: ``begun.json`` of its folder. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kosmos.errors import ConfigError, TrainingError
 from kosmos.files import replace_text
 from kosmos.train.output import RunFolder
 
-INIT = "init"
-"""The key of what ``init`` has taken."""
+INIT, BRANCH, AVERAGE = "init", "branch", "average"
+"""The keys of what ``init`` has taken, and of the run that one was branched off, or is the mean of."""
 
 
 class Begun(NamedTuple):
@@ -56,6 +56,31 @@ def read_begun(folder: RunFolder) -> Begun | None:
         return None if found is None else Begun(str(found["path"]), int(found["step"]), str(found["manifest"]))
     except (ValueError, LookupError, TypeError) as error:
         raise _damaged(folder, error) from error
+
+
+def noted(folder: RunFolder) -> dict[str, dict[str, Any]]:
+    """What is said under each of the keys, for people: nothing where the file is damaged, or an older version's."""
+    try:
+        found = mapping_of(folder.begun)
+    except (OSError, ValueError):
+        return {}
+    return {of: told for of, told in found.items() if isinstance(told, dict)}
+
+
+def note(new: RunFolder, run: RunFolder, how: str, **steps: Any) -> None:
+    """Say in the folder of a run that it was made of another, whose beginning is its own.
+
+    Args:
+        new: the run that was made.
+        how: ``BRANCH`` or ``AVERAGE``.
+        steps: those of the checkpoints of ``run`` that were taken.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    first = {INIT: told} if (told := noted(run).get(INIT)) else {}
+    made = {how: {"path": os.path.abspath(run.path), **steps}}
+    replace_text(new.begun, json.dumps(first | made, indent=2) + "\n")
 
 
 def _told(folder: RunFolder) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from kosmos.config import RunConfig
 from kosmos.errors import ConfigError, TrainingError, unwritable
 from kosmos.lock import LOCK_FILE
 from kosmos.run_file import make_run
+from kosmos.train.begun import BRANCH, note
 from kosmos.train.changes import changes_of, told
-from kosmos.train.lineage import BRANCH, note
 from kosmos.train.output import RunFolder
 
 

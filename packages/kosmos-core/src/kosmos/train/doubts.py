@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from kosmos.config import BackboneConfig, RunConfig, StreamConfig
+from kosmos.config_weights import InitConfig
 from kosmos.data.chat_template import template
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
@@ -85,7 +86,7 @@ def doubts(
         yield from _rounded_away(config, {"backbone": backbone, **{f"streams.{name}": part for name, part in streams}})
         yield from _batch_statistics(streams)
         yield from frozen_streams(config, streams)
-    if config.init is None and not resumed:  # else they may have the weights of another run, or of this one
+    if not resumed and not InitConfig.gives(config.init, "backbone"):  # else they are those of another run, or its own
         yield from frozen_backbone(config.backbone, backbone)
         yield from _turns(config, tokenizer)
     if not resumed:
@@ -181,13 +182,14 @@ def _hints(processor: Processor) -> Sequence[str]:
 
 def _preferences(config: RunConfig, backbone: Any) -> Iterator[str]:
     named, part = config.train.objective, config.backbone
+    has_begun = InitConfig.gives(config.init, "backbone")
     drops = part.options.get("dropout") or (part.lora is not None and part.lora.dropout)
     if named is not None and named.name == "dpo" and drops:
         yield (
             "train.objective: dpo compares with the model as it was, which drops nothing, so that by dropout all "
             "answers seem to have become less likely; set that of the backbone to 0"
         )
-    if named is not None and named.name in ("dpo", "simpo") and config.init is None and is_drawn(backbone):
+    if named is not None and named.name in ("dpo", "simpo") and not has_begun and is_drawn(backbone):
         yield (
             f"train.objective: {named.name} is for models that have learned to answer, and this one is drawn at "
             "random; name the run that it begins with (init), or take orpo, which learns to answer, too"

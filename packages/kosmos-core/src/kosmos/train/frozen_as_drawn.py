@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kosmos.checkpoint.folder import TENSORS, run_and_step, step_of, with_manifest
 from kosmos.checkpoint.tensors import MODEL, shapes
 from kosmos.config import BackboneConfig, RunConfig
+from kosmos.config_weights import InitConfig
 from kosmos.errors import CheckpointError
 from kosmos.train.output import RunFolder
 
@@ -22,6 +23,10 @@ class _Frozen(NamedTuple):
     """Its options that give it weights."""
     field: str = "freeze"
     """That which freezes it."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}.{self.what}"
 
     def line(self, init: Path | None = None) -> str:
         """What is told of it; ``init`` is a run that is begun with and lacks it."""
@@ -40,11 +45,11 @@ def frozen_streams(config: RunConfig, streams: Iterable[tuple[str, Any]]) -> Ite
         streams: those of a run that begins, by their names.
     """
     found = [part for name, stream in streams for part in _frozen_of(config, name, stream)]
-    if config.init is None:
-        yield from (part.line() for part in found)
-    elif found and (held := _parts_of(config.init.path)) is not None:
-        lacked = (part for part in found if f"{part.place}.{part.what}" not in held)
-        yield from (part.line(config.init.path) for part in lacked)
+    init = config.init
+    left = [part for part in found if not InitConfig.gives(init, part.name)]
+    yield from (part.line() for part in left)
+    if init is not None and len(found) > len(left) and (held := _parts_of(init.path)) is not None:
+        yield from (part.line(init.path) for part in found if part not in left and part.name not in held)
 
 
 def _frozen_of(config: RunConfig, name: str, stream: Any) -> Iterator[_Frozen]:
@@ -72,7 +77,7 @@ def _parts_of(init: Path) -> set[str] | None:
 
 
 def frozen_backbone(settings: BackboneConfig, backbone: Any) -> Iterator[str]:
-    """A warning of a backbone that is frozen as it was drawn, of a run that begins without ``init``."""
+    """A warning of a backbone that is frozen as it was drawn, of a run whose ``init`` does not give it."""
     # One that was built from the configuration in a folder tells of a file, too.
     drawn = is_drawn(backbone) or settings.options.get("pretrained") is False
     if (settings.freeze or settings.lora) and backbone is not None and drawn:

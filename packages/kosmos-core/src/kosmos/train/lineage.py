@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,13 +10,9 @@ from typing import Any, NamedTuple
 from kosmos.checkpoint.folder import STATE, manifest_of, mapping_of, mismatch, run_and_step, with_manifest
 from kosmos.config import RunConfig
 from kosmos.errors import ConfigError
-from kosmos.files import replace_text
 from kosmos.run_file import make_run
+from kosmos.train.begun import INIT, noted
 from kosmos.train.output import RunFolder
-
-BEGUN = "begun.json"
-"""Says what a run was begun with, or made of."""
-INIT, BRANCH, AVERAGE = "init", "branch", "average"
 
 
 class Earlier(NamedTuple):
@@ -97,28 +91,3 @@ def begun_with(folder: RunFolder, settings: Mapping[str, Any]) -> tuple[Path | N
     init, step = settings.get("init"), noted(folder).get(INIT, {}).get("step")
     path = init.get("path") if isinstance(init, Mapping) else init
     return (Path(path), step if isinstance(step, int) else None) if isinstance(path, str) else (None, None)
-
-
-def noted(folder: RunFolder) -> dict[str, dict[str, Any]]:
-    """What ``begun.json`` of a run says, under ``INIT``, ``BRANCH`` or ``AVERAGE``; older runs have none."""
-    try:
-        found = mapping_of(folder.path / BEGUN)
-    except (OSError, ValueError):
-        return {}
-    return {of: told for of, told in found.items() if isinstance(told, dict)}
-
-
-def note(new: RunFolder, run: RunFolder, how: str, **steps: Any) -> None:
-    """Say in the folder of a run that it was made of another, whose beginning is its own.
-
-    Args:
-        new: the run that was made.
-        how: ``BRANCH`` or ``AVERAGE``.
-        steps: those of the checkpoints of ``run`` that were taken.
-
-    Raises:
-        OSError: the disk is full or not writable.
-    """
-    first = {INIT: told} if (told := noted(run).get(INIT)) else {}
-    made = {how: {"path": os.path.abspath(run.path), **steps}}
-    replace_text(new.path / BEGUN, json.dumps(first | made, indent=2) + "\n")

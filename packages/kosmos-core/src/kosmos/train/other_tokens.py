@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.config import RunConfig
+from kosmos.config_weights import InitConfig
 from kosmos.data.bytes_tokenizer import ByteTokenizer
 from kosmos.data.tokenizer import Tokenizer
 
@@ -29,11 +30,7 @@ def warnings_of(config: RunConfig, tokenizer: Tokenizer | None, backbone: object
     learned = f"backbone.model {model} has learned tokens of its own"
     if name == "bytes":
         yield f"{learned}, and tokenizer is bytes, whose tokens mean other things to it: {_set_its_own(model)}"
-    elif (
-        tokenizer is None
-        or _same_place(name, model)
-        or (config.init is not None and not config.init.leaves("backbone"))
-    ):
+    elif tokenizer is None or _same_place(name, model) or InitConfig.gives(config.init, "backbone"):
         return  # else its weights know the run's own
     elif _has_others(tokenizer, model):
         yield f"{learned}, and tokenizer {name} has others under most of their numbers: {_set_its_own(model)}"
@@ -43,11 +40,6 @@ def warnings_of(config: RunConfig, tokenizer: Tokenizer | None, backbone: object
             f"tokenizer {name}, {len(marks)} of which may be marks, so they begin as the mean of the others; unless "
             f"that is meant, {_set_its_own(model)}"
         )
-
-
-def _begins_with_another(config: RunConfig) -> bool:
-    """Whether the language model has the weights of another run."""
-    return config.init is not None and not config.init.leaves("backbone")
 
 
 def _has_others(tokenizer: Tokenizer, model: str) -> bool:
