@@ -139,7 +139,7 @@ def test_what_is_not_compared_is_refused(
 
 def test_the_page_shows_a_table_as_it_is_printed() -> None:
     (block,) = blocks("text", "against")
-    loss = Difference(40, 0.0060, 0.0953, -0.0894, -0.1249, -0.0539, 8.1e-07, figure="loss")
+    loss = Difference(40, 0.0060, 0.0953, -0.0894, -0.1249, -0.0539, 8.1e-07, figure="loss", lower_is_better=True)
     right = of_shares([((1, 1), (n < 23, 1)) for n in range(40)])
     chosen = of_shares([((1, 1), (n < 25, 1)) for n in range(30)])
     found = [loss, replace(right, figure="exact_match")]

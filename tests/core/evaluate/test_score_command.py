@@ -246,7 +246,7 @@ def test_lines_of_choices_say_themselves_what_is_right_and_lines_of_ones_own_are
     found = {
         (d["kind"], d["figure"]): d["difference"] for d in json.loads(capsys.readouterr().out)["against"]["differences"]
     }
-    assert found["all", "accuracy"] == 1 and found["all", "accuracy_by_length"] == 0
+    assert found == {("choices", "accuracy"): 1, ("choices", "accuracy_by_length"): 0}
 
 
 def test_answers_to_other_documents_are_refused(tmp_path: Path, capsys) -> None:

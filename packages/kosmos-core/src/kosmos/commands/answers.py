@@ -208,10 +208,16 @@ def choice_row(question: Chosen) -> dict[str, Any]:
     origin, row, prompt, media = called(
         question.source.source, question.source.rows[question.place], question.source.question(question.place)
     )
+    shots: dict[str, Any] = {}
+    if question.source.shots:
+        asked = question.source.asked(question.place)
+        own = called(question.source.source, question.source.rows[question.place], asked)
+        shots = {"shots": question.source.shots, "question": {"prompt": own.prompt, "media": list(own.media)}}
     values, by_length = question.log_probabilities, question.by_length
     chosen = values.index(max(values))
     return {
         **_asked(question.source.name, origin, row, prompt, media),
+        **shots,
         "expected": question.answers[question.right],
         "answer": question.answers[chosen],
         "choices": list(question.answers),

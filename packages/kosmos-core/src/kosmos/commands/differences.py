@@ -41,7 +41,6 @@ def _cell(value: float, share: bool, sign: str = "+") -> str:
 
 
 def _better(one: Difference) -> str:
-    """Less is better of a loss, more of what is right."""
     if one.p is None or not one.p < SURE:
         return "-"
-    return "first" if (one.difference > 0) == (one.only_first is not None) else "second"
+    return "first" if (one.difference > 0) != one.lower_is_better else "second"

@@ -88,6 +88,11 @@ class ChoiceSource:
         asked = self._read(self.rows[place])
         return Document(asked.origin, self._before(place, asked, chat=self.chat or is_chat(asked)))
 
+    def asked(self, place: int) -> Document:
+        """As ``question``, without examples in front of it."""
+        asked = self._read(self.rows[place])
+        return Document(asked.origin, _opened(asked) if self.chat or is_chat(asked) else _content(asked))
+
     def document(self, index: int) -> Document:
         """The question and one of the answers, which is learned. Raises SampleError as the source does.
 

@@ -45,7 +45,11 @@ class _VqaAccuracy:
         return self.of_several(predictions, [[reference] for reference in references])
 
     def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
-        return mean([_agreement(text, several) for text, several in zip(predictions, references, strict=True)])
+        return mean([value for value, _ in self.of_each(predictions, references)])
+
+    def of_each(self, predictions: list[str], references: list[list[str]]) -> list[tuple[float, float]]:
+        """What each answer adds to both sides of the ratio."""
+        return [(_agreement(text, several), 1.0) for text, several in zip(predictions, references, strict=True)]
 
 
 def _agreement(prediction: str, references: list[str]) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import SupportsFloat
 
 from kosmos.config import ComponentConfig
@@ -70,15 +71,42 @@ def score_answers(answers: Sequence[Generated], metrics: Mapping[str, TextMetric
     for name, metric in metrics.items() if answers else ():
         of_several = _of_several(metric) if several else None
         texts, expected = [a.text for a in answers], [a.expected or "" for a in answers]
-        try:
+        with _seam(name, metric):
             if of_several is None:
                 value: object = metric(texts, expected)
             else:
-                value = of_several(texts, [list(a.references) or [a.expected or ""] for a in answers])
-        except Exception as error:  # a seam: code of plugins
-            where = own_line(error, getattr(metric, "__module__", ""))
-            raise PluginError(f"metric {name} raised {first_line(error)}{where}") from error
+                value = of_several(texts, _all_right(answers))
         found[name] = _number(name, value)
+    return found
+
+
+@contextmanager
+def _seam(name: str, metric: TextMetric) -> Iterator[None]:
+    """Raises PluginError in the place of what code of a plugin raises."""
+    try:
+        yield
+    except Exception as error:
+        where = own_line(error, getattr(metric, "__module__", ""))
+        raise PluginError(f"metric {name} raised {first_line(error)}{where}") from error
+
+
+def _all_right(answers: Sequence[Generated]) -> list[list[str]]:
+    return [list(a.references) or [a.expected or ""] for a in answers]
+
+
+def parts_of_each(answers: Sequence[Generated], name: str, metric: TextMetric) -> list[tuple[float, float]] | None:
+    """What each answer adds to both sides of the ratio of sums that a metric is; None of one that is none.
+
+    Raises:
+        PluginError: its method ``of_each`` raised something, or gives no two numbers for each answer.
+    """
+    of_each = getattr(metric, "of_each", None)
+    if not callable(of_each):
+        return None
+    with _seam(name, metric):
+        found = [(float(over), float(under)) for over, under in of_each([a.text for a in answers], _all_right(answers))]
+    if len(found) != len(answers):
+        raise PluginError(f"metric {name}: of_each gave {len(found):,} pairs for {len(answers):,} answers")
     return found
 
 

@@ -1,8 +1,8 @@
 """Scores of generated against expected texts, from torchmetrics where it has them.
 
 A metric is a function of texts written and texts expected. One that can take several right answers has a method
-``of_several`` beside that. Those of answers to questions are in ``answer_metrics``, and ``cider`` is in a module of its
-own.
+``of_several`` beside that, and one that is a ratio of sums over the answers, as a mean is, ``of_each``. Those of
+answers to questions are in ``answer_metrics``, and ``bleu`` and ``cider`` are in modules of their own.
 """
 
 from __future__ import annotations
@@ -38,9 +38,13 @@ class BestOf:
         return self.of_several(predictions, [[reference] for reference in references])
 
     def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
+        return mean([value for value, _ in self.of_each(predictions, references)])
+
+    def of_each(self, predictions: list[str], references: list[list[str]]) -> list[tuple[float, float]]:
+        """What each answer adds to both sides of the ratio."""
         pairs = zip(predictions, references, strict=True)
         # Of what several people have said much is the same.
-        return mean([max(self.score(said, one) for one in dict.fromkeys(several)) for said, several in pairs])
+        return [(max(self.score(said, one) for one in dict.fromkeys(several)), 1.0) for said, several in pairs]
 
 
 @dataclass(frozen=True)
@@ -57,10 +61,18 @@ class ErrorRate:
         return self._rate([*map(self.plain, predictions)], [*map(self.plain, references)])
 
     def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
+        return self._rate(*self._nearest(predictions, references))
+
+    def of_each(self, predictions: list[str], references: list[list[str]]) -> list[tuple[float, float]]:
+        """The edits of each answer, and what its reference holds."""
+        pairs = zip(*self._nearest(predictions, references), strict=True)
+        return [(float(self._errors(said, right)), float(len(self.units(right)))) for said, right in pairs]
+
+    def _nearest(self, predictions: list[str], references: list[list[str]]) -> tuple[list[str], list[str]]:
+        """Texts as they are compared, of several references the one with the fewest edits."""
         said, right = [*map(self.plain, predictions)], [[*map(self.plain, several)] for several in references]
         pairs = zip(said, right, strict=True)
-        fewest = [min(several, key=lambda one, text=text: self._errors(text, one)) for text, several in pairs]  # type: ignore[misc]
-        return self._rate(said, fewest)
+        return said, [min(several, key=lambda one, text=text: self._errors(text, one)) for text, several in pairs]  # type: ignore[misc]
 
     def _rate(self, predictions: list[str], references: list[str]) -> float:
         if not any(map(self.units, [*predictions, *references])):

@@ -22,6 +22,8 @@ FEW = 30
 """Documents below which a ratio of sums has no interval."""
 Ratio = tuple[float, float]
 """What one document adds to both sides of a ratio, such as the sum of its losses and its target tokens."""
+LOWER = ("loss", "bits_per_byte")
+"""Figures of which less is better."""
 Key = tuple[str, str, str]
 """Of a document: ``source``, the name of its source, and its own; of a question ``choices`` is first."""
 
@@ -68,6 +70,7 @@ class Difference:
     name: str = ""
     """Of the modality, or of the source."""
     figure: str = ""
+    lower_is_better: bool = False
 
 
 @dataclass
@@ -124,11 +127,14 @@ def _of(key: Key) -> str:
     return f" of source {key[1]}" if key[1] else ""
 
 
-def differences(found: Paired) -> list[Difference]:
+def differences(found: Paired, lower: Collection[str] = LOWER) -> list[Difference]:
     """Of each figure of all documents, of those with a modality, and of each source.
 
     A loss is that of a token, which compares where both have as many target tokens of every document; else their
     tokenizers differ, and ``bits_per_byte`` is told in its place.
+
+    Args:
+        lower: figures of which less is better.
     """
     groups: dict[tuple[str, str], list[tuple[Counted, Counted]]] = {}
     for (kind, source, _), pair in found.pairs.items():
@@ -147,9 +153,15 @@ def differences(found: Paired) -> list[Difference]:
                 (a.figures[figure], b.figures[figure]) for a, b in pairs if figure in a.figures and figure in b.figures
             ]
             if ratios and all(sum(under for _, under in side) for side in zip(*ratios, strict=True)):
-                of = of_shares if figure in SHARES else of_ratios
-                told.append(replace(of(ratios), kind=kind, name=name, figure=figure))
+                of = of_shares if figure in SHARES and _are_right_or_wrong(ratios) else of_ratios
+                less = figure in lower
+                told.append(replace(of(ratios), kind=kind, name=name, figure=figure, lower_is_better=less))
     return told
+
+
+def _are_right_or_wrong(pairs: Sequence[tuple[Ratio, Ratio]]) -> bool:
+    """A metric of a plugin may be called accuracy, too, and give a part of it."""
+    return all(over == int(over) for pair in pairs for over, _ in pair)
 
 
 def of_ratios(pairs: Sequence[tuple[Ratio, Ratio]]) -> Difference:
