@@ -11,9 +11,10 @@ import torch
 from kosmos.compose import compose
 from kosmos.evaluate import generated
 from kosmos.evaluate.answer_metrics import anls, relaxed_accuracy, vqa_accuracy
+from kosmos.evaluate.bleu import bleu
 from kosmos.evaluate.class_metrics import macro_f1
 from kosmos.evaluate.meters import perplexity
-from kosmos.evaluate.metrics import bleu, char_error_rate, exact_match, rouge_l, word_error_rate
+from kosmos.evaluate.metrics import char_error_rate, exact_match, rouge_l, word_error_rate
 from support.runs import small_run, ticks_registry
 from support.ticks import TicksSource
 
@@ -89,6 +90,25 @@ def test_options_of_metrics_are_heard():
     assert exact_match(ignore_case=True)(["A "], ["a"]) == 1.0
     pair = ["a b c d e"], ["a b c d f"]
     assert bleu()(*pair) < 0.7 < bleu(smooth=True)(*pair)
+
+
+def test_bleu_is_that_of_sacrebleu():
+    """By hand, and as sacrebleu 2.6 gives them."""
+    pair = ["the cat sat on the mat"], ["the cat is on the mat"]
+    # 5 of 6 words, 3 of 5, 1 of 4 and none of 3, which counts as a half
+    assert bleu()(*pair) == pytest.approx((5 / 6 * 3 / 5 * 1 / 4 * 0.5 / 3) ** 0.25)  # 0.3799
+    assert bleu(smooth="none")(*pair) == bleu(smooth="add_one")(*pair) == 0.0
+    # neither three nor four words in a row are right: a half and a quarter, shorter by one word
+    assert bleu()(["a b x c d"], ["a b c d e f"]) == pytest.approx(
+        math.exp(1 - 6 / 5) * (4 / 5 * 2 / 4 * 0.5 / 3 * 0.25 / 2) ** 0.25
+    )
+    # orders of which no answer has any give 0, whatever the smoothing
+    assert bleu()(["a b c"], ["a b c"]) == 0.0 and bleu(order=3)(["a b c"], ["a b c"]) == 1.0
+    assert bleu()(["x y z w"], ["a b c d"]) == 0.0
+    # of two references as near in length the shorter one counts for the brevity
+    assert bleu(order=1).of_several(["a b c"], [["a b c d", "a b"]]) == 1.0
+    # signs are words of their own, but for periods and commas between digits
+    assert bleu(order=1)(["It's 1,000.5 (so)."], ["It's 1,000.5 ( so ) ."]) == 1.0
 
 
 def test_a_document_that_cannot_be_read_costs_itself_alone():

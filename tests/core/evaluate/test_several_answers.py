@@ -19,8 +19,9 @@ from kosmos.commands.scored_answers import _generated
 from kosmos.evaluate.answer import Generated
 from kosmos.evaluate.answer_metrics import anls, plain_answer, relaxed_accuracy, vqa_accuracy
 from kosmos.evaluate.answer_scores import without_several
+from kosmos.evaluate.bleu import bleu
 from kosmos.evaluate.cider import cider
-from kosmos.evaluate.metrics import bleu, char_error_rate, exact_match, rouge_l, word_error_rate, words_of
+from kosmos.evaluate.metrics import char_error_rate, exact_match, rouge_l, word_error_rate, words_of
 from kosmos.evaluate.references import all_right
 from support.command import install_plugin
 from support.runs import rows_of, small_run

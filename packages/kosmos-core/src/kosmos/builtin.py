@@ -65,7 +65,7 @@ def kosmos_metrics() -> Iterator[MetricSpec]:
             name=f"{unit}_error_rate", target=f"{at}:{unit}_error_rate", lower_is_better=True,
             summary=f"Edits over {what} (torchmetrics).",
         )  # fmt: skip
-    yield MetricSpec(name="bleu", target=f"{at}:bleu", summary="Corpus BLEU as SacreBLEU has it (torchmetrics).")
+    yield MetricSpec(name="bleu", target="kosmos.evaluate.bleu:bleu", summary="Corpus BLEU as SacreBLEU has it.")
     yield MetricSpec(name="rouge_l", target=f"{at}:rouge_l", summary="Longest common subsequence of words as F1.")
     yield MetricSpec(name="cider", target="kosmos.evaluate.cider:cider", summary="CIDEr-D of texts that describe.")
     yield MetricSpec(

@@ -172,32 +172,6 @@ def _without_punctuation(text: str) -> str:
     return " ".join("".join(spaced).split()).replace("\0", "'")
 
 
-def bleu(*, order: int = 4, smooth: bool = False) -> SeveralMetric:
-    """Corpus BLEU in the tokenization of SacreBLEU (13a), from 0 to 1. It is 0 where no answer has ``order`` words.
-
-    Of several references each gives n-grams that are right, and the one nearest in length counts for the brevity.
-
-    Args:
-        order: longest n-grams that count.
-        smooth: add one to the counts of n-grams. Where none of an order is right at all the score is 0 all the same.
-    """
-    return _Bleu(order, smooth)
-
-
-@dataclass(frozen=True)
-class _Bleu:
-    order: int
-    smooth: bool
-
-    def __call__(self, predictions: list[str], references: list[str]) -> float:
-        return self.of_several(predictions, [[reference] for reference in references])
-
-    def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
-        from torchmetrics.functional.text import sacre_bleu_score
-
-        return float(sacre_bleu_score(predictions, references, n_gram=self.order, smooth=self.smooth))
-
-
 def rouge_l() -> SeveralMetric:
     """The longest common subsequence of words as F1 (ROUGE-L), from 0 to 1: the mean, of several references the best.
 
