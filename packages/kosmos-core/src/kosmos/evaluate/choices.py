@@ -80,7 +80,9 @@ class ChoiceScore:
         asked = len(questions)
         right = sum(question.is_right(question.log_probabilities) for question in questions)
         by_length = sum(question.is_right(question.by_length) for question in questions)
-        chance = sum(1 / len(question.answers) for question in questions)
+        chance = sum(
+            question.answers.count(question.answers[question.right]) / len(question.answers) for question in questions
+        )
         shares = [number / asked if asked else None for number in (right, by_length, chance)]
         errors = [standard_error(share, asked) for share in shares]
         return cls(asked, shares[0], errors[0], shares[1], errors[1], shares[2])
