@@ -257,6 +257,7 @@ def test_a_line_says_whether_an_answer_that_is_offered_twice_is_right(run: Path,
     assert (first["chosen"], first["right"], first["is_right"], first["is_right_by_length"]) == (0, 1, True, True)
     assert other["is_right"] == (other["chosen"] == 1)
     assert found["accuracy"] == (first["is_right"] + other["is_right"]) / 2
+    assert found["chance"] == (1 + 1 / 2) / 2  # whichever tomato is guessed is right
 
 
 def test_media_may_be_all_that_is_asked(run: Path) -> None:
@@ -414,6 +415,11 @@ def test_questions_stand_beside_what_else_is_scored(run: Path, capsys) -> None:
     assert status == 2 and "--generate: continues documents, and --choices has none; name some with --data" in err
     status, _, err = asked(run, capsys, rows, "--choices", str(run.parent / "some.jsonl"))
     assert status == 2 and "is given twice" in err
+    (run.parent / "other").mkdir()
+    (run.parent / "other" / "some.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    status, _, err = asked(run, capsys, rows, "--choices", str(run.parent / "other" / "some.jsonl"))
+    told = "two sources are called 'some'; give one another name (--choices '{path: FILE, name: other}')"
+    assert status == 2 and told in err
     assert main(["eval", str(run), "--choices", "sums"]) == 3
     assert "a registered dataset has no rows with choices" in capsys.readouterr().err
 

@@ -23,6 +23,7 @@ from kosmos.run_sources import chats_among, distinct, naming, to_score
 CHOICES = "evaluate.choices"
 MOST_EXAMPLES = 1_000
 """Questions among which examples are drawn: more of a file are not read."""
+NAME_GIVEN = "give one another name (--choices '{path: FILE, name: other}')"
 NAME_CHOICES = "give it another name (evaluate.choices.N.name=...)"
 
 
@@ -56,7 +57,7 @@ def open_choices(
     entries = [entry_of("paths", one) for one in paths]
     entries = [entry if entry.root else entry.model_copy(update={"root": root}) for entry in entries]
     sources = [_opened(config, registry, entry, chat, max_rows, encode) for entry in entries]
-    return distinct(sources, "--choices", "score them one after the other")
+    return distinct(sources, "--choices", NAME_GIVEN)
 
 
 def entry_of(where: str, given: Any) -> ChoicesConfig:
