@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from kosmos import Mark, Media, Text, load_run, make_run
 from kosmos.cli import main
@@ -118,6 +120,49 @@ def test_examples_of_chats_are_earlier_turns_behind_the_system_s_of_the_question
     )  # fmt: skip
     asked = opened(run, {"path": str(run / "asked.jsonl"), "shots": 1}, chat=True).question(0).segments
     assert [part for part in asked if isinstance(part, Mark)] == [user, end, assistant, end, user, end, assistant]
+
+
+@pytest.fixture
+def pictures(run: Path) -> Path:
+    """Rows of the same words about pictures of one size, of which the second is not there."""
+    folder = run / "pictures"
+    folder.mkdir(exist_ok=True)
+    for number in range(5):
+        Image.new("RGB", (8, 8), (40 * number, 9, 9)).save(folder / f"{number}.png")
+    rows = [
+        {"id": f"p{n}", "image": f"{n}.png", "question": "Dark?", "choices": ["yes", "no"], "answer": n % 2}
+        for n in range(5)
+    ]
+    return lines(folder / "asked.jsonl", rows)
+
+
+def shown(source: ChoiceSource, place: int) -> list[str]:
+    return [medium.source.name for medium in source.question(place).media if isinstance(medium.source, Path)]
+
+
+@pytest.mark.parametrize("how", ["copied", "renamed", "saved anew"])
+def test_a_copy_of_a_question_is_no_example_of_it(run: Path, pictures: Path, tmp_path: Path, how: str) -> None:
+    rows = rows_of(pictures)
+    for number, row in enumerate(rows):
+        old = pictures.parent / row["image"]
+        row["image"] = {"copied": "{}.png", "renamed": "photo{}.png", "saved anew": "{}.bmp"}[how].format(number)
+        if how == "saved anew":
+            Image.open(old).save(tmp_path / row["image"])
+        else:
+            shutil.copy(old, tmp_path / row["image"])
+            row["id"] = None if how == "renamed" else row["id"]
+    pool = lines(tmp_path / "asked.jsonl", rows)
+    source = opened(run, {"path": str(pictures), "shots": 4, "shots_from": str(pool)})
+    for place in range(5):
+        *examples, own = shown(source, place)
+        assert own == f"{place}.png" and rows[place]["image"] not in examples and len({*examples}) == 4
+
+
+def test_an_id_that_several_rows_have_tells_no_question_from_another(run: Path, pictures: Path, tmp_path: Path) -> None:
+    rows = [row | {"id": "p0", "image": str(n + 1) + ".png"} for n, row in enumerate(rows_of(pictures)[:4])]
+    pool = lines(pictures.parent / "pool.jsonl", rows)
+    source = opened(run, {"path": str(pictures), "shots": 4, "shots_from": str(pool)})
+    assert sorted(shown(source, 0)[:4]) == ["1.png", "2.png", "3.png", "4.png"]
 
 
 def test_media_stay_where_they_are() -> None:

@@ -124,7 +124,8 @@ def _opened(
     if len(pool.offers) < entry.shots:
         there = f"got {len(pool.offers)}"
         raise DataError(f"data {path!r}: expected {entry.shots} questions to be examples (shots) or more, {there}")
-    return ChoiceSource(asked, chat, max_rows, encode, even, entry.shots, pool)
+    is_other = Path(path).resolve() != Path(entry.path).resolve()
+    return ChoiceSource(asked, chat, max_rows, encode, even, entry.shots, pool, is_other)
 
 
 def _parts(config: RunConfig, registry: Registry, entry: ChoicesConfig, path: str) -> Parts:

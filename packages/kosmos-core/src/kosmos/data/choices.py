@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.quarantine import Incident
-from kosmos.data.shots import BETWEEN, drawn, in_front, is_same
+from kosmos.data.shots import BETWEEN, asks_the_same, drawn, in_front, is_same
 from kosmos.data.sources.choices import CALLED, ChoiceLayout, Offer, read_offer
 from kosmos.data.sources.source import RowSource
 from kosmos.data.spread import spread
@@ -40,6 +41,7 @@ class ChoiceSource:
         even: as of ``spread``.
         shots: so many questions of ``pool`` stand with their right answers in front of each, drawn by its number.
         pool: those questions, of which one that is the same as that which is asked is passed over.
+        is_other: whether the pool is of another file, in which a row of the same id and words is the same question.
     """
 
     source: RowSource
@@ -49,6 +51,7 @@ class ChoiceSource:
     even: bool = False
     shots: int = 0
     pool: ChoiceSource | None = None
+    is_other: bool = False
     name: str = field(init=False)
     incidents: list[Incident] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
@@ -117,13 +120,32 @@ class ChoiceSource:
         if self.pool is None or not self.shots:
             return own
         examples: list[tuple[Segment, ...]] = []
+        twin = self._twin(place, asked)
         for number in drawn(len(self.pool.offers), self.rows[place]):
-            example = self.pool.example(number, asked, chat=chat)
+            example = None if number == twin else self.pool.example(number, asked, chat=chat)
             if example is not None:
                 examples.append(example)
             if len(examples) == self.shots:
                 return in_front(examples, own)
         raise SampleError(f"{self.shots} examples are to stand in front of it, and there are {len(examples)}")
+
+    def _twin(self, place: int, asked: Document) -> int | None:
+        """Which row of the pool has the id and the words of a question, though its media may be other files."""
+        if self.pool is None or not self.is_other or not self.pool.ids:
+            return None
+        twin = self.pool.ids.get(str(self.source.id_of(self.rows[place])))
+        if twin is None or not asks_the_same(self.pool._read(self.pool.rows[twin]).segments, asked.segments):
+            return None
+        return twin
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Places in ``rows`` by the ids that one row alone has."""
+        found = [
+            (str(own), place) for place, row in enumerate(self.rows) if (own := self.source.id_of(row)) is not None
+        ]
+        counts = Counter(own for own, _ in found)
+        return {own: place for own, place in found if counts[own] == 1}
 
     def example(self, place: int, asked: Document, *, chat: bool) -> tuple[Segment, ...] | None:
         """The row at a place of ``rows`` with its right answer, to stand in front of another question. None where it

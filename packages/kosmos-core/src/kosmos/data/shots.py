@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 
-from kosmos.data.document import FileSpan, Mark, Segment, Text
+import numpy as np
+
+from kosmos.data.document import FileSpan, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import END, SYSTEM
+from kosmos.errors import SampleError
 
 BETWEEN = "\n\n"
 """Behind each example that is no chat, as lm-evaluation-harness has it."""
 SEED = 1234
+MOST_HASHED = 1 << 16
+"""Bytes of each end of a file that tell it from others of its size."""
 
 
 def drawn(size: int, question: int) -> Iterator[int]:
@@ -25,17 +32,61 @@ def drawn(size: int, question: int) -> Iterator[int]:
 
 
 def is_same(one: Sequence[Segment], other: Sequence[Segment]) -> bool:
-    """Whether two questions ask the same about the same media."""
-    return len(one) == len(other) and [*map(_told, one)] == [*map(_told, other)]
+    """Whether two questions ask the same about the same media, be these in other files of the same bytes."""
+    if not asks_the_same(one, other):
+        return False
+    media = ([part for part in segments if isinstance(part, Media | StoredMedia)] for segments in (one, other))
+    return all(_is_same_medium(*pair) for pair in zip(*media, strict=True))
 
 
-def _told(segment: Segment) -> object:
-    if isinstance(segment, Text):
-        return segment.text
-    if isinstance(segment, Mark):
-        return segment
-    source = segment.source
-    return segment.modality, source if isinstance(source, bytes | Path | FileSpan) else id(source), segment.clip
+def asks_the_same(one: Sequence[Segment], other: Sequence[Segment]) -> bool:
+    """Whether two questions ask the same in words; of media only their modality is compared."""
+    return _words(one) == _words(other)
+
+
+def _words(segments: Sequence[Segment]) -> list[object]:
+    return [
+        part.text if isinstance(part, Text) else part if isinstance(part, Mark) else (part.modality, part.clip)
+        for part in segments
+    ]
+
+
+def _is_same_medium(one: Media | StoredMedia, other: Media | StoredMedia) -> bool:
+    if one.source is other.source:
+        return True
+    if isinstance(one.source, np.ndarray) or isinstance(other.source, np.ndarray):
+        return isinstance(one.source, np.ndarray) and np.array_equal(one.source, other.source)  # type: ignore[arg-type]
+    if one.source == other.source:
+        return True
+    try:
+        return _size(one.source) == _size(other.source) and _hash(one.source) == _hash(other.source)
+    except (OSError, SampleError):  # of files that are not there, which is told where they are shown
+        return False
+
+
+def _size(source: bytes | Path | FileSpan) -> int:
+    if isinstance(source, Path):
+        return source.stat().st_size
+    return source.nbytes if isinstance(source, FileSpan) else len(source)
+
+
+def _hash(source: bytes | Path | FileSpan) -> bytes:
+    if isinstance(source, Path):
+        return _hash_of_span(FileSpan(source, 0, source.stat().st_size), source.stat().st_mtime_ns)
+    return _hash_of_span(source, 0) if isinstance(source, FileSpan) else blake2b(_ends(source)).digest()
+
+
+@lru_cache(maxsize=4096)
+def _hash_of_span(span: FileSpan, changed: int) -> bytes:
+    """Of the ends of a file that was changed then, which is enough for files of one size: media are compressed."""
+    if span.nbytes <= 2 * MOST_HASHED:
+        return blake2b(span.read()).digest()
+    last = FileSpan(span.path, span.begin + span.nbytes - MOST_HASHED, MOST_HASHED)
+    return blake2b(FileSpan(span.path, span.begin, MOST_HASHED).read() + last.read()).digest()
+
+
+def _ends(content: bytes) -> bytes:
+    return content if len(content) <= 2 * MOST_HASHED else content[:MOST_HASHED] + content[-MOST_HASHED:]
 
 
 def in_front(examples: Sequence[Sequence[Segment]], question: Sequence[Segment]) -> tuple[Segment, ...]:

@@ -223,6 +223,11 @@ class RowSource:
         name = self.origin(index).removeprefix(f"{self.folder}/")
         return Names(name, identity if isinstance(identity, str | int) else None, files)
 
+    def id_of(self, index: int) -> Any:
+        """The own id of document ``index``, as ``names`` tells it. Raises SampleError where its row cannot be read."""
+        number = int(self.rows[index])
+        return self._identity(self.table.row(number), number)
+
     def _identity(self, row: Row, number: int) -> Any:
         """The row's own id; where it has none, and no column is named as such, what it calls so otherwise. That tells
         its answer from others and nothing more: which rows are held out hangs on ``id`` alone."""
