@@ -165,6 +165,27 @@ def test_an_id_that_several_rows_have_tells_no_question_from_another(run: Path, 
     assert sorted(shown(source, 0)[:4]) == ["1.png", "2.png", "3.png", "4.png"]
 
 
+@pytest.mark.parametrize("shots_from", [None, "pool.jsonl"])
+def test_a_broken_picture_among_the_examples_costs_no_question(
+    run: Path, pictures: Path, capsys: pytest.CaptureFixture[str], shots_from: str | None
+) -> None:
+    folder = pictures.parent
+    (folder / "broken.png").write_bytes((folder / "1.png").read_bytes()[:50])
+    bad = {"image": "broken.png", "question": "Bright?", "choices": ["yes", "no"], "answer": 0}
+    own = lines(folder / "some.jsonl", [*rows_of(pictures), *([] if shots_from else [bad])])
+    entry: dict[str, Any] = {"path": str(own), "shots": 2}
+    if shots_from:
+        entry["shots_from"] = str(lines(folder / shots_from, [bad, *rows_of(pictures)]))
+    found = told(capsys, run, entry, "--answers", run / f"broken{shots_from}.answers")
+    (incident,) = found["incidents"]  # of the file itself it is a question, too, and named once
+    where = "pool.jsonl:1" if shots_from else "some.jsonl:6"
+    assert found["choices"]["some_2_shot"]["documents"] == 5 and incident["origin"].endswith(where)
+    assert ("is no example in front of other questions" in incident["cause"]) == bool(shots_from)
+    for row in rows_of(run / f"broken{shots_from}.answers"):
+        assert len({*row["media"]}) == 3 and "broken.png" not in row["media"]
+        assert row["shots"] == 2 and row["question"] == {"prompt": "<image>Dark?", "media": row["media"][-1:]}
+
+
 def test_media_stay_where_they_are() -> None:
     red, green = (Media("image", Path(f"{name}.png")) for name in ("red", "green"))
     found = in_front([(red, Text("It is"), Text(" red\n\n"))], (green, Text("It is")))

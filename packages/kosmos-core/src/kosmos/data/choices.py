@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
@@ -58,6 +59,10 @@ class ChoiceSource:
     """Numbers of the source's documents that are asked."""
     offers: list[Offer] = field(default_factory=list)
     """Of each of them."""
+    broken: set[int] = field(default_factory=set)
+    """Places of ``rows`` whose media cannot be decoded, so that they are no examples."""
+    broken_drawn: dict[int, str] | None = None
+    """What ``broken_examples`` has found; None where nobody has looked."""
 
     def __post_init__(self) -> None:
         self.name = self.source.name
@@ -119,15 +124,64 @@ class ChoiceSource:
         own = _opened(asked) if chat else _content(asked)
         if self.pool is None or not self.shots:
             return own
-        examples: list[tuple[Segment, ...]] = []
+        examples = [*islice(self._examples(self.pool, place, asked, chat=chat), self.shots)]
+        if len(examples) < self.shots:
+            raise SampleError(f"{self.shots} examples are to stand in front of it, and there are {len(examples)}")
+        return in_front(examples, own)
+
+    def _examples(
+        self,
+        pool: ChoiceSource,
+        place: int,
+        asked: Document,
+        *,
+        chat: bool,
+        drawing: Callable[[int], None] | None = None,
+    ) -> Iterator[tuple[Segment, ...]]:
+        """All that may stand in front of a question, in their order.
+
+        Args:
+            drawing: told of each row of the pool before it is used.
+        """
         twin = self._twin(place, asked)
-        for number in drawn(len(self.pool.offers), self.rows[place]):
-            example = None if number == twin else self.pool.example(number, asked, chat=chat)
+        for number in drawn(len(pool.offers), self.rows[place]):
+            if drawing is not None:
+                drawing(number)
+            example = None if number == twin else pool.example(number, asked, chat=chat)
             if example is not None:
-                examples.append(example)
-            if len(examples) == self.shots:
-                return in_front(examples, own)
-        raise SampleError(f"{self.shots} examples are to stand in front of it, and there are {len(examples)}")
+                yield example
+
+    def broken_examples(self, look: Callable[[Document], None]) -> dict[int, str]:
+        """Places of the pool's rows that were to be examples and cannot be shown, with the reason.
+
+        Args:
+            look: raises SampleError of a document that cannot be shown. Each is looked at once.
+        """
+        pool, found, looked = self.pool, dict[int, str](), set[int]()
+        if pool is None or (pool.source.modalities is not None and not pool.source.modalities):
+            return found
+
+        def drawing(number: int) -> None:
+            if number in looked:
+                return
+            looked.add(number)
+            with suppress(SampleError):  # a row that cannot be read at all is no example anyway
+                document = pool._read(pool.rows[number])
+                try:
+                    look(document)
+                except SampleError as error:
+                    found[number] = str(error)
+                    pool.broken.add(number)
+
+        for place, row in enumerate(self.rows):
+            if len(looked) == len(pool.offers):
+                break
+            with suppress(SampleError):
+                asked = self._read(row)
+                each = self._examples(pool, place, asked, chat=self.chat or is_chat(asked), drawing=drawing)
+                for _ in islice(each, self.shots):
+                    pass
+        return found
 
     def _twin(self, place: int, asked: Document) -> int | None:
         """Which row of the pool has the id and the words of a question, though its media may be other files."""
@@ -149,7 +203,9 @@ class ChoiceSource:
 
     def example(self, place: int, asked: Document, *, chat: bool) -> tuple[Segment, ...] | None:
         """The row at a place of ``rows`` with its right answer, to stand in front of another question. None where it
-        is the same question, or cannot be read, or is a chat and the other is none."""
+        is the same question, or cannot be read or shown, or is a chat and the other is none."""
+        if place in self.broken:
+            return None
         try:
             own = self._read(self.rows[place])
         except SampleError:

@@ -17,6 +17,7 @@ from kosmos.data.choices import ANSWER, ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.quarantine import Incident
 from kosmos.errors import ConfigError, SampleError
+from kosmos.evaluate.examples import pass_over_broken
 from kosmos.evaluate.meters import standard_error
 from kosmos.evaluate.score import NOTHING, Score, Scores, score
 from kosmos.model.loss import TokenLosses
@@ -134,6 +135,7 @@ def score_choices(
 
     parallel = parallel or Parallel()
     composition = replace(composition, planner=composition.planner.for_scores())
+    no_examples = pass_over_broken(composition.planner, sources, parallel)
     scores = score(
         composition, sources, device=device, dtype=dtype, max_documents=max(1, *map(len, sources)), workers=workers,
         told=told, allow_none=True, parallel=parallel, losses=losses, should_stop=should_stop, at=at,
@@ -141,6 +143,7 @@ def score_choices(
     found = {answer: loss for of_rank in parallel.gather(found) for answer, loss in of_rank.items()}
     broken = {row: replace(i, origin=row) for i in scores.incidents if (row := _row(i.origin))} if scores else {}
     incidents = [*(incident for source in sources for incident in source.incidents), *broken.values()]
+    incidents += [one for one in no_examples if one.origin not in broken]
     results = {}
     for source in sources:
         result, unknown = _of_source(source, found, broken, chosen)
