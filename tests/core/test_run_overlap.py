@@ -90,3 +90,11 @@ def test_eval_and_a_run_that_begins_say_so(trained: str, tmp_path: Path, capsys,
     assert f"warning: choices {path!r}: {said}" in capsys.readouterr().err
     assert main(["eval", "run", "--choices", path, "--workers", "0"]) == 0
     assert f"warning: choices {path!r}: {said}" in capsys.readouterr().err
+    for colours, count in ((("red", "green", "black"), 2), (("black",), 0)):  # black is held out
+        other = write(tmp_path / "other.jsonl", [{"image": f"{colour}.png", "text": colour} for colour in colours])
+        assert main(["eval", "run", "--data", other, "--workers", "0"]) == 0
+        about = f"{count} of the media that its documents are about are those of documents of the run's source rows"
+        assert (f"warning: data {other!r}: {about}, which is trained on" in capsys.readouterr().err) == bool(count)
+    for own in (trained, "rows"):
+        assert main(["eval", "run", "--data", own, "--workers", "0"]) == 0
+        assert "trained on" not in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Questions that offer several answers, of what a run was trained on: by their files, and by their media."""
+"""What is scored of what a run was trained on: questions by their files and media, other documents by their media."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from kosmos.config import RunConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import FileSpan, Source
+from kosmos.data.sources.opening import short_name
 from kosmos.data.sources.source import RowSource
 from kosmos.data.spread import spread
 from kosmos.errors import KosmosError, SampleError
@@ -16,7 +17,7 @@ from kosmos.plugins import Registry
 from kosmos.run_sources import FOLLOW, Places, may_be, open_sources
 
 MOST_QUESTIONS = 1_000
-"""Of each file, whose media are compared."""
+"""Or other documents of each file that is scored, whose media are compared."""
 MOST_LOOKED_AT = 20_000
 """Documents of each source that is trained on whose media are compared."""
 MOST_BYTES = 256 << 20
@@ -38,23 +39,56 @@ def asked_and_trained(
         paths: of their files, as they were named.
         sources: what is trained on. They are asked for no earlier than a file of questions names media.
     """
-    trained: dict[str, set[Medium]] | None = None
+    trained = _Trained(sources)
     for number, path in enumerate(paths):
         if found := next(_by_files(config, path), None):
             yield found
+        elif questions and (found := trained.shares(_media_of_questions(questions[number]), "questions")):
+            yield f"choices {path!r}: {found}"
+
+
+def named_and_trained(
+    config: RunConfig, scored: Sequence[Source], paths: Sequence[str], sources: Iterable[Source]
+) -> Iterator[str]:
+    """Likewise of other documents that are scored (``open_named``), by their media alone: that tells of the files.
+
+    Args:
+        scored: of each of ``paths``. Those that the run was trained on have a part that is held out, which is no news.
+        sources: as of ``asked_and_trained``.
+    """
+    trained = _Trained(sources)
+    own = {name for entry in config.data.sources for name in (entry.path, entry.name or short_name(entry.path))}
+    for path, source in zip(paths, scored, strict=True):
+        if path in own or next(_by_files(config, path), None):
             continue
-        media = _media_of_questions(questions[number]) if questions else set()
+        if found := trained.shares(_media_of(source, MOST_QUESTIONS), "documents"):
+            yield f"data {path!r}: {found}"
+
+
+class _Trained:
+    """Media of what is trained on, which is opened no earlier than somebody has media to compare.
+
+    Args:
+        sources: what is trained on.
+    """
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self.sources = sources
+        self._media: dict[str, set[Medium]] | None = None
+
+    def shares(self, media: set[Medium], what: str) -> str:
+        """With which source, and how many; empty where there are none. ``what`` they are of."""
         if not media:
-            continue
-        if trained is None:
-            trained = {source.name: _media_of(source) for source in sources}
-        for name, of_source in trained.items():
+            return ""
+        if self._media is None:
+            self._media = {source.name: _media_of(source) for source in self.sources}
+        for name, of_source in self._media.items():
             if shared := len(media & of_source):
-                yield (
-                    f"choices {path!r}: {shared:,} of the media that its questions are about are those of documents of "
-                    f"the run's source {name}, which is trained on"
+                return (
+                    f"{shared:,} of the media that its {what} are about are those of documents of the run's source "
+                    f"{name}, which is trained on"
                 )
-                break
+        return ""
 
 
 def trained_sources(config: RunConfig, registry: Registry) -> Iterator[Source]:
@@ -81,9 +115,9 @@ def _media_of_questions(questions: ChoiceSource) -> set[Medium]:
     return _media(questions.source, [questions.rows[int(place)] for place in asked])
 
 
-def _media_of(source: Source) -> set[Medium]:
+def _media_of(source: Source, most: int = MOST_LOOKED_AT) -> set[Medium]:
     """Of a source of rows; those of others may take long to be made."""
-    return _media(source, spread(len(source), MOST_LOOKED_AT).tolist()) if isinstance(source, RowSource) else set()
+    return _media(source, spread(len(source), most).tolist()) if isinstance(source, RowSource) else set()
 
 
 def _media(source: RowSource, rows: Iterable[int]) -> set[Medium]:

@@ -13,6 +13,7 @@ from kosmos.commands.by_value import ByValue
 from kosmos.commands.causes import root_advice
 from kosmos.commands.choices import columns_advice, scored_choices
 from kosmos.commands.continued import unspaced
+from kosmos.commands.named_data import path_of
 from kosmos.errors import DataError
 from kosmos.visible import say
 
@@ -157,6 +158,7 @@ def _held_out(run: SavedRun) -> list[Source]:
 def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | None) -> list[Source]:
     from kosmos.data.sources.blind import blind_of
     from kosmos.data.sources.remarks import remarks_of
+    from kosmos.run_overlap import named_and_trained, trained_sources
     from kosmos.run_sources import open_named
 
     composition = run.composition
@@ -164,6 +166,8 @@ def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | Non
     sources = open_named(composition.config, composition.registry, data, warn, root=folder, own=run.as_begun)
     how = "--data '{path: FILE, columns: ...}' names them"
     blind = (line for source in sources for line in blind_of(source, composition.config.modalities, how))
-    for line in (*chain.from_iterable(map(remarks_of, sources)), *blind, *unspaced(run, sources)):
+    trained = trained_sources(composition.config, composition.registry)
+    known = named_and_trained(composition.config, sources, [*map(path_of, data)], trained)
+    for line in (*chain.from_iterable(map(remarks_of, sources)), *blind, *unspaced(run, sources), *known):
         warn(line)
     return sources
