@@ -95,8 +95,11 @@ def _lines(path: Path, columns: Mapping[str, str], *, may_be_cut: bool) -> Itera
 def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, Line]]:
     """Of a table. An answer that is empty there is one in which nothing was written."""
     from kosmos.data.sources.delimited import index_delimited
+    from kosmos.data.sources.empty_rows import empty_rows
 
     table = index_delimited(path)
+    for line in empty_rows(table):
+        say(f"warning: {line}", file=sys.stderr)
     of_answers, lists = (columns.get("answer"), *ANSWERS), (columns.get("references"), RIGHT[-1])
     table = replace(table, nested=tuple(name for name in table.names if name in lists))
     for number in range(len(table)):

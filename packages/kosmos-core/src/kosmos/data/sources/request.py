@@ -22,6 +22,7 @@ from kosmos.data.sources.choice_columns import ChoiceColumns
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.delimited import DelimitedTable
+from kosmos.data.sources.empty_rows import empty_rows
 from kosmos.data.sources.examine import HELD_OUT, Examiner, choose_rows
 from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.file_options import FileOptions
@@ -170,6 +171,7 @@ class Examined:
         numbers = () if self.request.asked else learned_numbers(self.layout, self.table)
         lists = (*lists, *stray_spaces(self.layout, self.table))
         beside = (*lists, *mentioned_beside(self.table), *numbers, *offered_in_vain(self.layout, self.table))
+        beside = (*beside, *empty_rows(self.table))
         found = (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *beside, *pieces)
         forget_all()
         return found
