@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,11 +55,35 @@ from kosmos.visible import in_a_line, say
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kosmos.config import ChoicesConfig
+    from kosmos.data.document import Source
+    from kosmos.errors import KosmosError
     from kosmos.evaluate.choices import Chosen
+    from kosmos.runtime.parallel import Parallel
+    from kosmos.train.saved import SavedRun
 
+Data = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Score these instead of the run's held-out part; may be repeated. Of data that the run was trained "
+        "on, the part that it held out; of other data, the part that they state as held out, or all of them. A "
+        f"path, or fields as of evaluate.sources such as {SUCH_AS}."
+    ),
+]
 Root = Annotated[
     str | None,
     typer.Option(help="Folder of the media that rows of --data and --choices name; by default that of each file."),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=0, help="Processes that decode; 0 decodes in this one; by default by the number of cores."),
+]
+Answers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="New file of JSON lines: what --generate writes and --choices chooses, and what was expected.",
+    ),
 ]
 OPTIONS = (
     "--data", "--choices", "--root", "--step", "--against", "--max-documents", "--workers", "--generate",
@@ -68,6 +92,11 @@ OPTIONS = (
 MAX_NEW_TOKENS = 256
 """Of each answer, where nothing else is said."""
 
+MaxNewTokens = Annotated[
+    int | None,
+    typer.Option(min=1, help=f"Most tokens of an answer that --generate writes; by default {MAX_NEW_TOKENS}."),
+]
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -75,40 +104,21 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 def evaluate(
     context: typer.Context,
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder of a run.")],
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Score these instead of the run's held-out part; may be repeated. Of data that the run was trained "
-            "on, the part that it held out; of other data, the part that they state as held out, or all of them. A "
-            f"path, or fields as of evaluate.sources such as {SUCH_AS}."
-        ),
-    ] = None,
+    data: Data = None,
     choices: Choices = None,
     root: Root = None,
     step: Step = None,
     against: Against = None,
     max_documents: Annotated[int, typer.Option(min=1, help="Most documents of each source to score.")] = 1_000_000,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=0, help="Processes that decode; 0 decodes in this one; by default by the number of cores."),
-    ] = None,
+    workers: Workers = None,
     generate: Annotated[
         int, typer.Option(min=0, help="Also generate the answers of so many documents of each source, and score them.")
     ] = 0,
-    max_new_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help=f"Most tokens of an answer that --generate writes; by default {MAX_NEW_TOKENS}."),
-    ] = None,
+    max_new_tokens: MaxNewTokens = None,
     stop: Stop = None,
     metric: Metric = None,
     by: By = None,
-    answers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="New file of JSON lines: what --generate writes and --choices chooses, and what was expected.",
-        ),
-    ] = None,
+    answers: Answers = None,
     resume: Resume = False,
     nproc: Nproc = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
@@ -123,65 +133,123 @@ def evaluate(
         fields = _fields(output, context.args)
         named = named_choices(choices or ())
         _check_data(data or (), root, is_asked=bool(named))
-        given = named_data(data or ())
+        asked = Asked(named_data(data or ()), named, root, max_documents, workers, fields)
         check_stop(stop)
-        apart = ByValue(by, warn)
-        of_generate = {"--max-new-tokens": max_new_tokens, "--stop": stop or None, "--metric": metric or None}
+        writing = _Writing(generate, max_new_tokens, stop, metric, answers, resume, ByValue(by, warn))
         of_answers = {"--generate": generate or None, "--answers": answers, "--resume": resume or None, "--by": by}
-        check_against(against, {**of_answers, **of_generate})
+        check_against(against, {**of_answers, **writing.of_generate})
         if generate and choices and not data:
             raise ConfigError("--generate: continues documents, and --choices has none; name some with --data")
     if nproc is not None and not is_launched():
         raise typer.Exit(in_several("eval", context, nproc))
-    from kosmos.run_choices import name_of
-    from kosmos.runtime.cores import helpers_of_rank
-    from kosmos.train.trained_before import scored_before
-
     if against:
-        compare(output, against, step, Asked(given, named, root, max_documents, workers, fields), as_json=as_json)
+        compare(output, against, step, asked, as_json=as_json)
         return
     with shared() as parallel, aside():
-        parallel.main_only(lambda: check_options(answers, generate, resume=resume, of_generate=of_generate))
-        helpers = helpers_of_rank(parallel.local_world_size) if workers is None else workers
-        run = loaded_by_all(parallel, output, as_step(step), fields)
-        for line in (*run.warnings(), *(() if data or choices else scored_before(run.composition.config))):
-            warn(line)
-        compile_kernels(run)
-        most = max_new_tokens or MAX_NEW_TOKENS
-        metrics = named_metrics(run, metrics_of(metric or ())) if generate else {}
-        hint_at_escapes(stop)
-        wanted = Wanted(min(generate, max_documents), most, metrics, apart, tuple(stop or ()))
-        result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
-        own = [] if data or choices else run.composition.config.evaluate.choices
-        sources = sources_of(run, output, given, root, alone=not own) if given or not choices else []
-        of_data = [path_of(one) for one in given]
-        lines, paths = AnswerLines(answers, resume=resume), [*of_data, *(one.path for one in named)]
-        asked = [name_of(one) for one in (*named, *own)]
-        settings = {"command": "eval", "choices": asked, "max_documents": max_documents} | wanted.settings()
-        settings |= columns_of([*named, *own]) | settings_of(given)
-        check_written(answers, generate, asked)
-        questions = opened_choices(run, named, root, max_documents) if asked else []
-        even = run.composition.config.evaluate.is_even
-        apart.check([*sources, *(one.source for one in questions)], even=even)
-        files = [*paths, *(one.path for one in own)]
-        parallel.main_only(lambda: lines.begin(made_by(run, sources, files, settings), paths))
-        chosen: list[Chosen] = []
-        if asked:
-            chosen = score_questions(run, questions, helpers, result, parallel)
-            apart.add_questions(chosen)
-        if sources:
-            score_documents(run, sources, max_documents, helpers, result, parallel, apart)
-        unwritten = write_answers(run, sources, chosen, wanted, lines, result, parallel, warn)
-        result |= apart.as_row()
-        if answers is not None and not lines.count and unwritten is None:
-            why = "no document has an answer that is there to be generated" if generate else "no question was scored"
-            warn(f"--answers {answers}: not written: {why}")
+        result, sources, unwritten = _scored(output, step, asked, writing, parallel)
     if parallel.is_main:
         _tell(result, as_json=as_json)
     if unwritten is not None:
         raise unwritten
     if parallel.is_main:
-        refuse_nothing(result, sources, of_data, [one.path for one in named], root)
+        refuse_nothing(result, sources, [*map(path_of, asked.data)], [one.path for one in named], root)
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """What is written of answers, and by what they are scored, as the options say it."""
+
+    generate: int
+    max_new_tokens: int | None
+    stop: Sequence[str] | None
+    metric: Sequence[str] | None
+    answers: str | None
+    resume: bool
+    by: ByValue
+
+    @property
+    def of_generate(self) -> dict[str, object]:
+        """Options that say how answers are generated, None where they are not given."""
+        return {
+            "--max-new-tokens": self.max_new_tokens,
+            "--stop": self.stop or None,
+            "--metric": self.metric or None,
+        }
+
+    def check(self) -> None:
+        """Raises ConfigError where an option goes without that which it is for, or the answers cannot be written."""
+        check_options(self.answers, self.generate, resume=self.resume, of_generate=self.of_generate)
+
+    def wanted(self, run: SavedRun, max_documents: int) -> Wanted:
+        """What is to be generated."""
+        most = self.max_new_tokens or MAX_NEW_TOKENS
+        metrics = named_metrics(run, metrics_of(self.metric or ())) if self.generate else {}
+        hint_at_escapes(self.stop)
+        return Wanted(min(self.generate, max_documents), most, metrics, self.by, tuple(self.stop or ()))
+
+    def warn_of_none(self, lines: AnswerLines) -> None:
+        """Where there was nothing to be written."""
+        if self.answers is not None and not lines.count:
+            none = "no document has an answer that is there to be generated"
+            why = none if self.generate else "no question was scored"
+            warn(f"--answers {self.answers}: not written: {why}")
+
+
+def _scored(
+    output: str, step: str | None, asked: Asked, writing: _Writing, parallel: Parallel
+) -> tuple[dict[str, Any], Sequence[Source], KosmosError | None]:
+    """The scores, of which sources, and why answers could not be written."""
+    from kosmos.runtime.cores import helpers_of_rank
+    from kosmos.train.trained_before import scored_before
+
+    parallel.main_only(writing.check)
+    helpers = helpers_of_rank(parallel.local_world_size) if asked.workers is None else asked.workers
+    run = loaded_by_all(parallel, output, as_step(step), asked.fields)
+    is_own = not (asked.data or asked.choices)
+    for line in (*run.warnings(), *(scored_before(run.composition.config) if is_own else ())):
+        warn(line)
+    compile_kernels(run)
+    wanted = writing.wanted(run, asked.max_documents)
+    result: dict[str, Any] = {"output": output, "step": run.step, "incidents": []}
+    own = run.composition.config.evaluate.choices if is_own else []
+    has_documents = asked.data or not asked.choices
+    sources = sources_of(run, output, asked.data, asked.root, alone=not own) if has_documents else []
+    entries = [*asked.choices, *own]
+    check_written(writing.answers, writing.generate, entries)
+    questions = opened_choices(run, asked.choices, asked.root, asked.max_documents) if entries else []
+    writing.by.check([*sources, *(one.source for one in questions)], even=run.composition.config.evaluate.is_even)
+    lines = AnswerLines(writing.answers, resume=writing.resume)
+    parallel.main_only(lambda: _begin(lines, run, sources, asked, entries, wanted))
+    chosen: list[Chosen] = []
+    if entries:
+        chosen = score_questions(run, questions, helpers, result, parallel)
+        writing.by.add_questions(chosen)
+    if sources:
+        score_documents(run, sources, asked.max_documents, helpers, result, parallel, writing.by)
+    unwritten = write_answers(run, sources, chosen, wanted, lines, result, parallel, warn)
+    result |= writing.by.as_row()
+    if unwritten is None:
+        writing.warn_of_none(lines)
+    return result, sources, unwritten
+
+
+def _begin(
+    lines: AnswerLines,
+    run: SavedRun,
+    sources: Sequence[Source],
+    asked: Asked,
+    entries: Sequence[ChoicesConfig],
+    wanted: Wanted,
+) -> None:
+    """Say what the answers are made by. Raises ConfigError as ``AnswerLines.begin``."""
+    from kosmos.run_choices import name_of
+
+    names, most = [name_of(one) for one in entries], asked.max_documents
+    settings = {"command": "eval", "choices": names, "max_documents": most} | wanted.settings()
+    settings |= columns_of(entries) | settings_of(asked.data)
+    of_data = [*map(path_of, asked.data)]
+    paths = [*of_data, *(one.path for one in asked.choices)]
+    lines.begin(made_by(run, sources, [*of_data, *(one.path for one in entries)], settings), paths)
 
 
 def _tell(result: dict[str, Any], *, as_json: bool) -> None:

@@ -27,6 +27,7 @@ from kosmos.own_output import aside
 from kosmos.visible import say
 
 if TYPE_CHECKING:
+    from kosmos.config import ComponentConfig
     from kosmos.evaluate.metrics import TextMetric
     from kosmos.evaluate.paired import Difference
 
@@ -71,34 +72,42 @@ def score(
     named = metrics_of(metric or ())
     file, columns = named_file(file)
 
-    from kosmos.evaluate.answer_scores import only_expected, text_metrics, without_several
-    from kosmos.plugins import load_plugins
-
     with aside():
-        registry = load_plugins()
-        metrics = text_metrics(registry, [], named)
-        path = Path(file)
-        answers, without = _read(path, columns)
-        result: dict[str, Any] = {"file": file, "without_expected": without, "generated": {}}
-        failed = _score_each(answers, path, metrics, by, result)
-        lower = {name for name in metrics if getattr(registry.get("metric", name), "lower_is_better", False)}
-        compared_by = Metrics(metrics, lower)
-        compared = [] if against is None else _compared(against, answers, path, compared_by, result, failed)
-        if alone := without_several([one.answer for one in answers], metrics):
-            _warn(only_expected(alone))
-    if without:
-        _warn(f"{file}: {without:,} of {without + len(answers):,} lines are not scored: they have no expected answer")
+        result, compared, failed = _scored(file, columns, named, by, against)
     if as_json:
         from kosmos.train.json_lines import printed_json
 
         print(printed_json(result))
     else:
         lines = [*generated_lines(result["generated"]), *class_lines(result.get("by_class", {}))]
-        lines += value_lines(result.get("by_value", {}), "generated")
-        lines += compared_lines(file, result["against"], compared, compared_by) if against is not None else []
-        say("\n".join(lines))
+        say("\n".join([*lines, *value_lines(result.get("by_value", {}), "generated"), *compared]))
     if (error := failure([*dict.fromkeys(failed)])) is not None:
         raise error
+
+
+def _scored(
+    file: str, columns: Mapping[str, str], named: Sequence[ComponentConfig], by: str | None, against: str | None
+) -> tuple[dict[str, Any], list[str], list[str]]:
+    """The figures, those of the comparison as plain lines, and why metrics failed."""
+    from kosmos.evaluate.answer_scores import only_expected, text_metrics, without_several
+    from kosmos.plugins import load_plugins
+
+    registry, path = load_plugins(), Path(file)
+    metrics = text_metrics(registry, [], named)
+    answers, without = _read(path, columns)
+    result: dict[str, Any] = {"file": file, "without_expected": without, "generated": {}}
+    failed = _score_each(answers, path, metrics, by, result)
+    compared: list[str] = []
+    if against is not None:
+        lower = {name for name in metrics if getattr(registry.get("metric", name), "lower_is_better", False)}
+        wanted = Metrics(metrics, lower)
+        found = _compared(against, answers, path, wanted, result, failed)
+        compared += compared_lines(file, result["against"], found, wanted)
+    if alone := without_several([one.answer for one in answers], metrics):
+        _warn(only_expected(alone))
+    if without:
+        _warn(f"{file}: {without:,} of {without + len(answers):,} lines are not scored: they have no expected answer")
+    return result, compared, failed
 
 
 def _read(path: Path, columns: Mapping[str, str]) -> tuple[list[Answered], int]:

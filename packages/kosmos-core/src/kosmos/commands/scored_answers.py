@@ -61,11 +61,11 @@ def check_options(answers: str | None, generate: int, *, resume: bool, of_genera
     check_answers(answers, resume=resume)
 
 
-def check_written(answers: str | None, generate: int, asked: Sequence[str]) -> None:
+def check_written(answers: str | None, generate: int, asked: Sequence[object]) -> None:
     """Raises ConfigError where a file is named and nothing is to be written.
 
     Args:
-        asked: names of questions.
+        asked: files of questions.
     """
     if answers is not None and not generate and not asked:
         raise ConfigError(
