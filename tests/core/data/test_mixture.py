@@ -117,11 +117,51 @@ def test_lanes_come_to_a_source_of_long_documents_in_different_of_their_first_ro
     mixture = Mixture(sources, (1.0, 1.0, 1.0), False, 0, num_lanes=16, row_tokens=256)
     before = []
     for lane in range(16):
-        cursor = Cursor(mixture, lane)
+        cursor = Cursor(mixture, lane, length_of=[15, 15, 256].__getitem__)
         while (drawn := cursor.next())[0] != 2:
             cursor.count(drawn[0], 15)
         before.append(sum(cursor.tokens) // 256)
     assert {0, 1} <= set(before) and all(2 < before.count(row) < 14 for row in (0, 1))
+
+
+@pytest.mark.parametrize("short", [5, 50, 400])
+def test_a_source_of_little_weight_has_its_share_from_the_first_on(short):
+    """Whatever its documents are as long as: lanes together are never further from it than by some documents."""
+    sources = (TicksSource("train", 500, name="many"), TicksSource("train", 500, name="few"))
+    mixture = Mixture(sources, (99.0, 1.0), False, 0, num_lanes=16, row_tokens=2048)
+    lengths = [100, short]
+    lanes = [Cursor(mixture, lane, length_of=lengths.__getitem__) for lane in range(16)]
+    for _ in range(2000):
+        for lane in lanes:
+            source, _ = lane.next()
+            lane.count(source, lengths[source])
+        tokens = [sum(lane.tokens[source] for lane in lanes) for source in (0, 1)]
+        # Each lane has met it when it knows its length, at the latest when that of the others would have been due.
+        assert abs(tokens[1] - sum(tokens) / 100) <= 16 * max(short, 128)
+
+
+def test_what_is_longer_than_others_waits_and_is_looked_up_once():
+    sources = tuple(TicksSource("train", 50, name=name) for name in ("many", "long"))
+    asked = []
+    cursor = Cursor(
+        Mixture(sources, (99.0, 1.0), False, 0, row_tokens=512), 0, length_of=lambda i: asked.append(i) or 500
+    )
+    before = 0
+    while cursor.next()[0] == 0:
+        cursor.count(0, 16)
+        before += 16
+    assert before == pytest.approx(0.5 * 500 * 99, rel=0.05)  # the middle of its first document
+    assert asked == [0, 1]
+
+
+def test_a_lane_of_an_older_version_holds_what_it_has_not_met_to_be_as_long_as_a_row():
+    sources = tuple(TicksSource("train", 50, name=name) for name in ("many", "few"))
+    cursor = Cursor(Mixture(sources, (99.0, 1.0), False, 0, row_tokens=512), 0, length_of=lambda source: 1 / 0)
+    cursor.load({"draws": [1, 0], "tokens": [16, 0], "fruitless": [0, 0], "given": [1, 0]})
+    while cursor.next()[0] == 0:
+        cursor.count(0, 16)
+    assert cursor.tokens[0] == pytest.approx(0.5 * 512 * 99, rel=0.05)
+    assert cursor.state()["looks"] is False
 
 
 @pytest.mark.parametrize(("size", "most"), [(7, 100), (100, 7), (10, 10)])
@@ -163,7 +203,8 @@ def test_the_order_goes_on_from_a_state(lengths, stop):
 def test_a_state_of_an_old_checkpoint_has_no_fruitless_draws():
     cursor = Cursor(Mixture((TicksSource("train", 9),) * 2, (1.0, 3.0), False, 0), 0)
     cursor.load({"draws": [3, 4], "tokens": [90, 100]})
-    assert cursor.state() == {"draws": [3, 4], "tokens": [90, 100], "fruitless": [0, 0], "given": [3, 4]}
+    counts = {"draws": [3, 4], "tokens": [90, 100], "fruitless": [0, 0], "given": [3, 4]}
+    assert cursor.state() == {**counts, "looks": False}
 
 
 def test_every_row_of_a_long_source_in_blocks_comes_once():
@@ -216,15 +257,18 @@ def test_rows_of_blocks_that_are_held_at_once_are_mixed():
 def test_what_is_picked_is_what_a_cursor_picks_that_reckons_all_anew(by_documents):
     random = np.random.default_rng(0)
     sources = tuple(TicksSource("train", 50) for _ in range(30))
-    mixture = Mixture(sources, tuple(random.uniform(0.1, 1, 30)), by_documents, 0)
-    cursor, picked = Cursor(mixture, 0), set()
+    mixture = Mixture(sources, tuple(random.uniform(0.01, 1, 30)), by_documents, 0, row_tokens=600)
+    lengths = [int(length) if random.random() < 0.9 else None for length in random.integers(1, 500, 30)]
+    cursor, picked = Cursor(mixture, 0, length_of=lengths.__getitem__), set()
     for _ in range(300):
         unread = {int(random.integers(30)): random.uniform(0, 3)} if random.random() < 0.3 else {}
-        anew = Cursor(mixture, 0)
+        anew = Cursor(mixture, 0, length_of=lengths.__getitem__)
         anew.load(cursor.state())
         source = cursor.pick(unread)
         assert source == anew.pick(unread)
         cursor.draw(source)
-        cursor.count(source, 0 if random.random() < 0.1 else int(random.integers(1, 500)))
+        first = cursor.draws[source] == 1 and not by_documents
+        given = lengths[source] or 0 if first else int(random.integers(1, 500))
+        cursor.count(source, 0 if random.random() < 0.1 and not first else given)
         picked.add(source)
     assert len(picked) > 20

@@ -101,7 +101,7 @@ class Lane:
     drawn: int = 0
 
     def __post_init__(self) -> None:
-        self.cursor = Cursor(self.feed.mixture, self.number)
+        self.cursor = Cursor(self.feed.mixture, self.number, length_of=self._first_length)
         self.texts = LongTexts()
         self._held = 0  # bytes of media that wait
         self._read_alone = cache(self._is_read_alone)
@@ -215,6 +215,15 @@ class Lane:
     def plans(self, source: int, draw: int) -> list[DocumentPlan]:
         """Of a draw; none where it cannot be used, which ``incidents`` tells."""
         return self.read(source, draw)[1]
+
+    def _first_length(self, source: int) -> int | None:
+        """Tokens of what a source gives this lane first, and of its first piece; None where that cannot be used, which
+        is told when it is drawn."""
+        told, held = len(self.incidents), self._held
+        plans = self.plans(source, self.number)
+        del self.incidents[told:]
+        self._held = held
+        return len(plans[0]) if plans else None
 
     def read(self, source: int, draw: int) -> tuple[Document | None, list[DocumentPlan]]:
         """The document of a draw, where it could be read, and its ``plans``."""

@@ -4,15 +4,18 @@ Draw number g of a source is row ``permutation(epoch)[g mod n]`` with ``epoch = 
 takes the draws l, l + L, l + 2 L, ... of each source: no row twice or never within an epoch, whatever
 the machine. Where rows are read in blocks, the permutation is one by which each lane meets few blocks at a time.
 Among sources, a lane takes the one that would be furthest behind its weight in the middle of its next document, the
-first lane, or in another part of it, the others. A draw of which nothing could be used counts as a document of mean
-length, so that a source of bad rows does not keep the others waiting.
+first lane, or in another part of it, the others. A document of a source that was not met yet is held to be as long as
+the others are; before it is taken its length is looked up, so that a long one waits for its share. A draw of which
+nothing could be used counts as a document of mean length, so that a source of bad rows does not keep the others
+waiting.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -45,8 +48,7 @@ class Mixture:
     num_lanes: int = 1
     """Lanes that the draws are dealt to."""
     row_tokens: int = 1
-    """Tokens of a row. As long a document of a source is held to be of which none was read yet: were it held to be
-    short, all lanes would come to a source of long ones in the same of their first steps."""
+    """Tokens of a row. As long a document of a source is held to be of which none was read, before any was."""
     _orders: dict[int, dict[int, NDArray[np.unsignedinteger[Any]]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -127,6 +129,10 @@ class Cursor:
     """Those of them of which nothing could be used."""
     given: list[int] = field(default_factory=list)
     """Documents, and pieces of long ones, that came of each."""
+    length_of: Callable[[int], int | None] | None = None
+    """Tokens of what a source would give first; None where that is not known. Called at most once for each."""
+    looks: bool = True
+    """Whether it is asked: lanes of older versions held what they had not met to be as long as a row."""
 
     def __post_init__(self) -> None:
         assert 0 <= self.lane < self.mixture.num_lanes, (self.lane, self.mixture.num_lanes)
@@ -135,6 +141,7 @@ class Cursor:
         self.fruitless = self.fruitless or [0] * len(self.mixture.sources)
         self.given = self.given or [0] * len(self.mixture.sources)
         self._changed: set[int] = set()
+        self._first: dict[int, int | None] = {}
         self._reckon_all()
 
     def next(self) -> tuple[int, int] | None:
@@ -157,7 +164,22 @@ class Cursor:
         else:
             self._reckon_tokens(changed)
         self._changed = set(unread)
-        return self._ahead.index(min(self._ahead))
+        source = self._ahead.index(min(self._ahead))
+        while self._is_new(source) and self._look_up(source):
+            self._reckon_tokens([source])
+            source = self._ahead.index(min(self._ahead))
+        return source
+
+    def _is_new(self, source: int) -> bool:
+        """Whether it gives its first document next, of which nothing is known."""
+        return not (self.mixture.by_documents or self.draws[source] or source in self._first)
+
+    def _look_up(self, source: int) -> bool:
+        """Whether a source gives something longer first than it was held to."""
+        if not self.looks or self.length_of is None:
+            return False
+        self._first[source] = length = self.length_of(source)
+        return length is not None and length > self._usual
 
     def draw(self, source: int) -> int:
         """Number of the draw of a source that is this lane's next."""
@@ -178,6 +200,8 @@ class Cursor:
         self._ahead = [0.0] * len(self.draws)
         self._changed = set(range(len(self.draws)))
         self._all_tokens, self._all_given = sum(self.tokens), sum(self.given)
+        self._unmet = {source for source, count in enumerate(self.given) if not count}
+        self._usual = self._usual_length()
         self._settling: set[int] = set()
         for source in self._changed:
             self._look_whether_settled(source)
@@ -201,8 +225,15 @@ class Cursor:
         of_all = self._all_tokens / self._all_given if self._all_given else 1.0
         for i in sources:
             tokens, count = self.tokens[i], self.given[i]
-            mean = tokens / count if count else self.mixture.row_tokens
+            mean = tokens / count if count else max(self._first.get(i) or 0, self._usual)
             self._ahead[i] = (tokens + self.fruitless[i] * of_all + phase * mean) / weights[i]
+
+    def _usual_length(self) -> float:
+        """Tokens of what comes of a source that was not met: those of the others, to the next power of two, so that it
+        seldom is another; a row at most."""
+        if not self.looks or not self._all_given:
+            return float(self.mixture.row_tokens)
+        return min(self.mixture.row_tokens, 2.0 ** round(log2(self._all_tokens / self._all_given)))
 
     def _first_left(self) -> int | None:
         """Of a mixture that is read once: the first source that has a document left for this lane."""
@@ -219,18 +250,24 @@ class Cursor:
         self._all_tokens += tokens
         self._all_given += tokens > 0
         self._changed.add(source)
+        if tokens:
+            self._unmet.discard(source)
+        if self._unmet and self._usual != (usual := self._usual_length()):
+            self._usual = usual
+            self._changed |= self._unmet
         self._look_whether_settled(source)
 
     def state(self) -> dict[str, Any]:
         return {"draws": list(self.draws), "tokens": list(self.tokens), "fruitless": list(self.fruitless),
-                "given": list(self.given)}  # fmt: skip
+                "given": list(self.given), "looks": self.looks}  # fmt: skip
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state``; those of old checkpoints do not tell fruitless draws, nor what was given."""
+        """Go on from ``state``; those of old checkpoints do not tell fruitless draws, what was given, nor ``looks``."""
         self.draws, self.tokens = list(state["draws"]), list(state["tokens"])
         self.fruitless = list(state.get("fruitless", [0] * len(self.draws)))
         useful = [draws - bad for draws, bad in zip(self.draws, self.fruitless, strict=True)]
         self.given = list(state.get("given", useful))
+        self.looks = state.get("looks", False)
         counts = self.draws, self.tokens, self.fruitless, self.given
         if {len(of) for of in counts} != {len(self.mixture.sources)}:
             raise ValueError(f"a lane counts other sources than the {len(self.mixture.sources)} of the run")

@@ -98,7 +98,11 @@ def _begin(folder: RunFolder, feed: Feed, first: int) -> tuple[int, list[Lane]]:
         for lane in lanes:
             lane.load(data["lanes"][str(lane.number)])
         return step_of(checkpoint), lanes
-    return 0, [Lane(feed, number) for number in numbers]
+    lanes = [Lane(feed, number) for number in numbers]
+    if state := _newest_state(folder):
+        for lane in lanes:  # those of older versions had a rule of their own
+            lane.cursor.looks = state["data"]["lanes"][str(lane.number)].get("looks", False)
+    return 0, lanes
 
 
 def _newest_state(folder: RunFolder) -> dict[str, Any] | None:
