@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from kosmos.cli import main
 from kosmos.compose import compose, make_feed
 from kosmos.config import RunConfig
 from kosmos.data.lane import Feed
+from kosmos.data.mixture import Cursor
 from kosmos.run_sources import open_sources
 from kosmos.train.output import RunFolder
 from kosmos.train.replay import TakenStep, last_step, steps_taken
@@ -68,6 +70,20 @@ def test_they_are_those_that_were_trained_on_also_where_the_run_was_resumed(tmp_
     moved: list[tuple[int, int]] = []
     list(steps_taken(RunFolder(run), feed_of(config), 28, 29, moved=lambda *told: moved.append(told)))
     assert moved == [(1, 29)] * 29
+
+
+def test_weights_of_a_run_that_an_older_version_began_are_held_as_it_held_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [{"path": "ticks", "name": name, "weight": weight} for name, weight in (("many", 30), ("few", 1))]
+    config = small_run(tmp_path / "run", train={"steps": 16}, data={"sources": sources, "workers": 0})
+    with monkeypatch.context() as older:
+        older.setattr("kosmos.data.lane.Cursor", partial(Cursor, looks=False))
+        train_model(config, registry=ticks_registry())
+    steps = taken(tmp_path / "run", config, 1, 16)
+    assert {step.other for step in steps} == {""}
+    train_model(config.model_copy(update={"output": tmp_path / "new"}), registry=ticks_registry())
+    assert origins(steps) != origins(taken(tmp_path / "new", config, 1, 16))
 
 
 def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
