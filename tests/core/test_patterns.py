@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from kosmos import load_run, make_run, resume_run, train_model
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of
+from kosmos.data.sources.places import Places
 from kosmos.errors import DataError
 from kosmos.patterns import files_of, is_pattern, matched, pattern_name
 from kosmos.plugins import load_core
 from kosmos.run_file import with_absolute_sources
-from kosmos.run_sources import Places, open_both, open_named
+from kosmos.run_sources import open_both, open_named
 from support.runs import small_run
 
 
@@ -160,6 +162,9 @@ def test_files_that_a_pattern_and_another_source_share_are_known() -> None:
     Path("link").symlink_to("d/more")
     assert overlap(Path("d/manifest.jsonl"), Path("link/part-*.jsonl"))
     assert overlap(Path("link/../more/part-008.jsonl"), Path("."))
+    named = [Path(name) for name in ("d", "d/part-*.jsonl", "d/more", "d/*/part-008.jsonl", "d/mor", "link", ".", "d")]
+    pairs = permutations(range(len(named)), 2)
+    assert [*Places().pairs(named)] == [(i, j) for i, j in pairs if overlap(named[i], named[j])] != []
 
 
 def test_the_files_of_a_source_are_looked_up_once_however_many_others_there_are() -> None:

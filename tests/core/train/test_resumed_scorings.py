@@ -70,7 +70,7 @@ def test_a_run_that_is_resumed_at_its_end_is_not_scored_again(tmp_path):
     registry, run, said = ticks_registry(), tmp_path / "run", Said()
     whole = train_model(small_run(run), registry=registry)
     written = (run / "held_out.jsonl").read_bytes()
-    result = resume_run(run, registry=registry, reporter=said)
+    result = resume_run(run, {"data": {"workers": 1}}, registry=registry, reporter=said)
     assert (result.before, result.after, result.step) == (whole.before, whole.after, 6)
     assert (run / "held_out.jsonl").read_bytes() == written
     assert "step 6 was scored already, as held_out.jsonl tells" in said.lines

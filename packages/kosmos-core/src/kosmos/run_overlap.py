@@ -10,11 +10,12 @@ from kosmos.config import RunConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import FileSpan, Source
 from kosmos.data.sources.opening import short_name
+from kosmos.data.sources.places import Places
 from kosmos.data.sources.source import RowSource
 from kosmos.data.spread import spread
 from kosmos.errors import KosmosError, SampleError
 from kosmos.plugins import Registry
-from kosmos.run_sources import FOLLOW, Places, may_be, open_sources
+from kosmos.run_sources import FOLLOW, may_be, open_sources
 
 MOST_QUESTIONS = 1_000
 """Or other documents of each file that is scored, whose media are compared."""

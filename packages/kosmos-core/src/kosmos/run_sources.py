@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar, cast, get_args
+from typing import Literal, TypeVar, cast, get_args
 
 from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
@@ -19,13 +18,14 @@ from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.fewer import FewerToTrainOn, own_share
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.opening import Parts, open_parts, short_name
+from kosmos.data.sources.places import Places
 from kosmos.data.sources.since import opened_before
 from kosmos.data.sources.source import unweighed
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
 from kosmos.given import MADE_BY, check_is, check_list
-from kosmos.patterns import files_of, first_file, real_paths
+from kosmos.patterns import first_file
 from kosmos.plugins import Registry
 
 
@@ -264,53 +264,6 @@ def _place(path: Path) -> Path:
     """A folder with a manifest is the manifest."""
     path = path.resolve()
     return path.parent if path.name == MANIFEST else path
-
-
-class Places:
-    """Where sources lie, each looked up once however many it is compared with; for as long as no file changes."""
-
-    def __init__(self) -> None:
-        self._found: dict[Path, _Lies] = {}
-
-    def overlap(self, one: Path, other: Path) -> bool:
-        """Whether one lies in the other; of a pattern, whether any of its files does."""
-        ones, others = self._of(one), self._of(other)
-        if not (_is_in(ones.folder, others.folder) or _is_in(others.folder, ones.folder)):
-            return False
-        return not (ones.around.isdisjoint(others.places) and others.around.isdisjoint(ones.places))
-
-    def _of(self, named: Path) -> _Lies:
-        if named not in self._found:
-            self._found[named] = _lies(named)
-        return self._found[named]
-
-
-class _Lies(NamedTuple):
-    """Where one source lies, without links."""
-
-    folder: str | None
-    """The one that holds all its places, or its only place; None where nothing is there."""
-    places: frozenset[str]
-    """Its file or folder, or the files of a pattern."""
-    around: frozenset[str]
-    """These and all folders around them."""
-
-
-def _lies(named: Path) -> _Lies:
-    try:
-        files = real_paths(path for path in files_of(named) if path.exists())
-    except DataError:  # of a pattern that has none
-        files = []
-    places = frozenset(os.path.dirname(file) if os.path.basename(file) == MANIFEST else file for file in files)
-    around = set(places)
-    for place in places:
-        while (place := os.path.dirname(place)) not in around:  # whose own folders are there too
-            around.add(place)
-    return _Lies(os.path.commonpath(places) if places else None, places, frozenset(around))
-
-
-def _is_in(one: str | None, other: str | None) -> bool:
-    return one is not None and other is not None and (one == other or one.startswith(other.rstrip("/") + "/"))
 
 
 def may_be(one: Path, other: Path) -> bool:

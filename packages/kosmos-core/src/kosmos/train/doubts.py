@@ -24,6 +24,7 @@ from kosmos.data.shown import scored_only
 from kosmos.data.sources.blind import blind_of
 from kosmos.data.sources.given import SPLIT, is_noted
 from kosmos.data.sources.not_read import warnings_of
+from kosmos.data.sources.places import Places
 from kosmos.data.sources.remarks import remarks_of
 from kosmos.data.sources.splits import split_of
 from kosmos.data.sources.textfiles import longest_piece
@@ -37,7 +38,7 @@ from kosmos.model.nf4 import values_in
 from kosmos.model.omni import OmniModel
 from kosmos.names import listed
 from kosmos.patterns import first_file
-from kosmos.run_sources import Places, chats_among
+from kosmos.run_sources import chats_among
 from kosmos.train.frozen_as_drawn import frozen_backbone, frozen_streams, is_drawn
 from kosmos.train.given_twice import given_twice
 from kosmos.train.held_out_elsewhere import held_out_elsewhere

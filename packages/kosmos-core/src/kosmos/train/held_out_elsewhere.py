@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,9 @@ from numpy.typing import NDArray
 from kosmos.config import RunConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
+from kosmos.data.sources.places import Places
 from kosmos.data.sources.source import RowSource, Table
 from kosmos.run_overlap import asked_and_trained
-from kosmos.run_sources import Places
 
 MOST_LOOKED_AT = 100_000
 """Documents whose names are compared where nothing else tells whether they are the same."""
@@ -34,11 +33,12 @@ def held_out_elsewhere(config: RunConfig, sources: Sequence[Source], held_out: S
     entries, held = config.data.sources, {source.name: source for source in held_out}
     if len(entries) != len(sources):  # of sample sets none is named
         return
-    places = Places()
-    for (here, scored), (there, trained) in permutations(enumerate(sources), 2):
-        one, other = Path(entries[here].path), Path(entries[there].path)
+    named = [Path(entry.path) for entry in entries]
+    for here, there in Places().pairs(named):
+        scored, trained = sources[here], sources[there]
+        one, other = named[here], named[there]
         of = held.get(scored.name)
-        if not isinstance(of, RowSource) or not isinstance(trained, RowSource) or not places.overlap(one, other):
+        if not isinstance(of, RowSource) or not isinstance(trained, RowSource):
             continue
         is_same = one.resolve() == other.resolve()
         if (count := _trained_on(of, trained, is_same=is_same)) == 0:

@@ -21,11 +21,11 @@ from kosmos.config_weights import InitConfig
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.sources.given import is_noted
+from kosmos.data.sources.places import Places
 from kosmos.errors import PluginError
 from kosmos.lock import keeping
 from kosmos.model.lora import changes, plus, updates_among, updates_in
 from kosmos.names import listed
-from kosmos.run_sources import Places
 from kosmos.run_updates import update_scales
 from kosmos.train.begun import Begun
 from kosmos.train.initial_checkpoint import open_first

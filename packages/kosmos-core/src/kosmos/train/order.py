@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -357,7 +358,7 @@ def _as_before(path: str, before: Any, given: bool) -> str:
     if path.endswith(FACTS):
         return f"Bring back the files of {path.rpartition('.')[0]} as they were"
     if path.endswith(".name") and path.startswith("data.sources."):
-        return f"Set {path}={before}"
+        return f"Set {shlex.quote(f'{path}={before}')}"
     return f"Leave {path} as it was"
 
 

@@ -241,8 +241,8 @@ class Session:
 
     def _is_as_written(self) -> bool:
         """Whether settings and plugins are those that the folder keeps. On the first rank."""
-        lock_differs = check_lock(self.folder.path, self.registry, accept=True)
-        return not lock_differs and self.folder.goes_on_with({}) == self.config
+        kept = self.folder.goes_on_with({"data": {"workers": self.config.data.workers}})  # which change no score
+        return not check_lock(self.folder.path, self.registry, accept=True) and kept == self.config
 
     def _train(self) -> RunResult:
         steps, step = self.config.train.steps, self.trainer.step

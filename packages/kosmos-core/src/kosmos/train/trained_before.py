@@ -10,8 +10,8 @@ from typing import Any
 from kosmos.config import DataConfig, RunConfig
 from kosmos.data.document import Source
 from kosmos.data.sources.given import is_noted
+from kosmos.data.sources.places import Places
 from kosmos.errors import ConfigError
-from kosmos.run_sources import Places
 from kosmos.train.initial import held_out_anew, held_out_otherwise
 from kosmos.train.lineage import Earlier, lineage
 
