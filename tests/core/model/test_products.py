@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +15,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kosmos.compose import compose
 from kosmos.model import prepacked, products
-from kosmos.model.lora import LoRALinear
+from kosmos.model.lora import LoRALinear, add_lora
 from kosmos.model.loss import linear_cross_entropy
 from kosmos.model.prepacked import PAYS, Prepacked
-from kosmos.model.products import linear, over_rows, times, use_products
+from kosmos.model.products import has_products, linear, over_rows, recurring_rows, times, use_products
 from kosmos.model.recompute import run_block
+from kosmos.runtime.parallel import Parallel
+from kosmos.train.reference import Reference
 from support.kernels import multiply_as_convolutions
+from support.runs import small_run, ticks_registry
 from support.steps import threads_of_torch
 
 aten = torch.ops.aten
@@ -144,6 +149,32 @@ def test_layers_multiply_so_where_gradients_are_taken_and_are_put_back() -> None
     assert [dict(vars(part)) for part in found.modules()] == before
 
 
+@given(st.integers(1, 10**6))
+def test_rows_are_of_few_sizes_and_few_are_filled(count: int) -> None:
+    """For each of which oneDNN keeps a kernel with memory of its own."""
+    found = recurring_rows(count)
+    assert count <= found < max(count + 64, 1.125 * count) and found % 64 == 0
+    assert recurring_rows(found) == found
+    assert len({recurring_rows(n) for n in range(1, 8193)}) <= 8 + 8 * 4
+
+
+@pytest.mark.usefixtures("of_any_size")
+def test_a_model_that_multiplies_so_is_saved_whole_and_gets_updates(tmp_path: Path) -> None:
+    found, x = nn.Sequential(nn.Linear(16, 24), nn.Linear(24, 8)), normal(5, 16)
+    use_products(found, True)
+    torch.save(found, tmp_path / "model.pt")
+    with torch.no_grad():
+        found[0].weight.zero_()
+    read = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert read[0].weight.any() and all(map(has_products, read))
+    (a, of_a), (b, of_b) = ((part.weight, part.bias) for part in read)
+    torch.testing.assert_close(read(x), F.linear(F.linear(x, a, of_a), b, of_b))
+    add_lora(read, "backbone.lora", rank=2, alpha=4.0)
+    with Convolutions() as seen:
+        read(x)
+    assert seen.forward == 2 and type(read[0]) is LoRALinear
+
+
 @pytest.mark.usefixtures("of_any_size")
 def test_selective_recomputation_keeps_them() -> None:
     found, x = model(), normal(5, 16).requires_grad_()
@@ -188,6 +219,17 @@ def test_a_run_that_trains_so_writes_by_what_is_laid_out(monkeypatch: pytest.Mon
             writing.count()
         assert [dict(vars(part)) for part in found.modules()] != before
     assert [dict(vars(part)) for part in found.modules()] == before
+
+
+@pytest.mark.usefixtures("of_any_size")
+def test_the_model_that_a_run_began_with_multiplies_as_the_model() -> None:
+    """What both round cancels out in the differences that objectives look at."""
+    parts = compose(small_run(), ticks_registry())
+    for wanted in (True, False):
+        use_products(parts.model, wanted)
+        reference = Reference(parts.model)
+        reference.spread(parts.config, Parallel(), torch.device("cpu"), torch.float32)
+        assert any(map(has_products, reference.copy.modules())) is wanted
 
 
 def test_it_is_for_processors_that_have_whole_units_which_mkl_leaves_alone() -> None:

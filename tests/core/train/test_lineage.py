@@ -34,7 +34,7 @@ def warned(output: str, *sources: Any, **over: Any) -> list[str]:
 
 def test_what_an_earlier_stage_was_trained_on_is_not_scored_in_silence(tmp_path: Path) -> None:
     old, new = rows(tmp_path / "old.jsonl"), rows(tmp_path / "new.jsonl")
-    first, second, third, *others = (str(tmp_path / f"run{number}") for number in range(1, 8))
+    first, second, third, *others = (str(tmp_path / f"run{number}") for number in range(1, 9))
     few, many = ({"path": old, "held_out": share} for share in (0.05, 0.4))
     assert warned(first, few) == []
     assert warned(second, new, init=first) == []
@@ -46,6 +46,8 @@ def test_what_an_earlier_stage_was_trained_on_is_not_scored_in_silence(tmp_path:
     shutil.rmtree(Path(first, "checkpoints"))
     (line,) = warned(others[2], many, init=second)
     assert f"init: {first} was trained on data of this run and has no checkpoint any more" in line
+    none = {"path": old, "held_out": 0}
+    assert warned(others[4], none, new, init=second) == []
     shutil.rmtree(first)
     (line,) = warned(others[3], many, init=second)
     assert line == (

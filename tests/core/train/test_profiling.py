@@ -6,15 +6,17 @@ import gzip
 import json
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kosmos import make_run
 from kosmos.config_profile import ProfileConfig
 from kosmos.errors import ConfigError
-from kosmos.train.profiling import SPAN, kind_of
+from kosmos.train.profiling import SPAN, Profiler, kind_of
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
@@ -70,6 +72,27 @@ def test_what_comes_between_steps_is_none_of_theirs(tmp_path: Path) -> None:
     assert trace_of(folder / "steps-2-3-rank0.trace.json.gz").count("_Loss") > 4
     by_phase = next(line for line in text.splitlines() if line.startswith("by phase"))
     assert sum(map(float, re.findall(r"([\d.]+)%", by_phase))) <= 100.5
+
+
+def test_of_steps_that_are_taken_again_those_count_that_were_taken_whole(tmp_path: Path) -> None:
+    """As where a guard goes back in the midst of them."""
+    lines: list[str] = []
+    settings = ProfileConfig(after_steps=1, steps=3)
+    profiler = Profiler(
+        settings,
+        tmp_path / "profile",
+        rank=0,
+        device=torch.device("cpu"),
+        at=lambda *_, **__: None,
+        report=lines.append,
+    )
+    for step, multiplies in ((8, True), (9, True), (10, True), (11, False), (8, True)):
+        with suppress(ZeroDivisionError), profiler.around(step):
+            profiler.at("forward and backward")
+            torch.ones(4, 4).exp() if multiplies else torch.ones(4, 4).cos() / (1 // 0)
+    (text,) = (file.read_text() for file in (tmp_path / "profile").glob("*.txt"))
+    assert text.startswith("steps 8 to 10, rank 0") and "profile of steps 8 to 10" in lines[0]
+    assert re.search(r" 3 +aten::exp\n", text) and "aten::cos" not in text
 
 
 def test_a_run_that_goes_on_records_steps_of_its_own(tmp_path: Path) -> None:

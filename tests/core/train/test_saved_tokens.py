@@ -86,6 +86,10 @@ def one_token_more(content: dict[str, Any]) -> None:
         ),
         (lambda content: content["model"].update(byte_fallback=True), "byte_fallback: false there, true here"),
         (without_last_merge, r"merges: \d+ there, \d+ here"),
+        (
+            lambda content: content["added_tokens"][0].update(lstrip=True),
+            r"added tokens\..*\.lstrip: false there, true here",
+        ),
         (one_token_more, "vocabulary: 1 only here, such as 'zz'"),
     ],
 )

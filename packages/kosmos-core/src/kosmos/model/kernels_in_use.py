@@ -19,8 +19,8 @@ from kosmos.model.attention_compiled import binary as attention
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.nf4 import values_in
 from kosmos.model.omni import OmniModel
+from kosmos.model.products import has_products, use_products
 from kosmos.model.products import pays as products_pay
-from kosmos.model.products import use_products
 from kosmos.runtime.native import HAS_THREADS, WORTH
 
 UNCOMPILED = "attention and what stands between products are not compiled"
@@ -56,6 +56,12 @@ def begin_kernels(model: OmniModel, dtype: torch.dtype) -> None:
     except ConfigError:
         give_up_kernels(model)
         raise
+
+
+def follow_kernels(copy: OmniModel, model: OmniModel) -> None:
+    """Have a copy of a model compute by kernels where that does, so that what they round cancels out."""
+    use_kernels(copy, model.by_kernels)
+    use_products(copy, any(map(has_products, model.modules())))
 
 
 def give_up_kernels(model: OmniModel) -> None:

@@ -144,7 +144,10 @@ def _is_called(module: nn.Module) -> bool:
 
     One of a class of its own may be read without being called, as in PyTorch's attention.
     """
-    return type(module) is nn.Linear and "weight" in module._parameters and "forward" not in vars(module)
+    from kosmos.model.products import has_products  # which knows of these
+
+    is_its_own = "forward" not in vars(module) or has_products(module)
+    return type(module) is nn.Linear and "weight" in module._parameters and is_its_own
 
 
 def modules_named(found: Mapping[str, nn.Module], wanted: Sequence[str], where: str, what: str) -> dict[str, nn.Module]:

@@ -10,14 +10,13 @@ Letters: T = rows, I = features of the input, O = of the output.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache, partial
 from pathlib import Path
-from types import MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +25,7 @@ from torch.nn import functional as F
 from kosmos.model.cpu_kernels import is_plain
 from kosmos.model.lora import LoRALinear
 from kosmos.model.precision import product_type
+from kosmos.model.recurring import padded_rows
 
 LEAST, THREADS = 20_480, 2
 """Numbers of an input up to which PyTorch convolves by MKL as well, after copying it, and threads from which on not."""
@@ -37,7 +37,7 @@ _HOW = [1, 1], [0, 0], [1, 1], False, [0, 0], 1
 """A convolution's stride, padding, dilation, whether it is transposed, padding of the output, groups."""
 
 
-@functools.cache
+@cache
 def pays() -> bool:
     """Whether this machine multiplies faster so. It depends on the processor alone, so that a run is the same again."""
     backends: Any = torch.backends
@@ -52,25 +52,37 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if not _can_take(x, weight):
         return F.linear(x, weight, bias)
-    return _matrix(F.conv2d(_cells(x), _kernel(weight), bias)).reshape(*x.shape[:-1], len(weight))
+    rows = x.reshape(-1, x.shape[-1])
+    out = _matrix(F.conv2d(_cells(_filled(rows)), _kernel(weight), bias))[: len(rows)]
+    return out.reshape(*x.shape[:-1], len(weight))
 
 
 def times(x: Tensor, weight: Tensor) -> Tensor:
     """``x @ weight``, but for rounding: x [T, O], weight [O, I] -> [T, I]. No gradients."""
-    like = x.new_empty(len(x), weight.shape[1])
+    like = x.new_empty(recurring_rows(len(x)), weight.shape[1])
     if not _can_take(like, weight):
         return x @ weight
-    given = _cells(x), _cells(like), _kernel(weight)
-    return _matrix(torch.ops.aten.convolution_backward(*given, None, *_HOW, [True, False, False])[0])
+    given = _cells(_filled(x)), _cells(like), _kernel(weight)
+    return _matrix(torch.ops.aten.convolution_backward(*given, None, *_HOW, [True, False, False])[0])[: len(x)]
 
 
 def over_rows(x: Tensor, y: Tensor) -> Tensor:
     """``x.T @ y``, but for rounding: x [T, O], y [T, I] -> [O, I]. No gradients."""
     if not _can_take(y, x):
         return x.T @ y
-    given = _cells(x), _cells(y), _kernel(y.new_empty(x.shape[1], y.shape[1]))
+    given = _cells(_filled(x)), _cells(_filled(y)), _kernel(y.new_empty(x.shape[1], y.shape[1]))
     found: Tensor = torch.ops.aten.convolution_backward(*given, None, *_HOW, [False, True, False])[1]
     return found.permute(0, 2, 3, 1).reshape(x.shape[1], y.shape[1])
+
+
+def recurring_rows(count: int) -> int:
+    """``count`` rounded up to one of eight sizes between a power of two and the next, but to a multiple of 64 at least.
+
+    oneDNN builds a kernel for every number of rows, in a millisecond or two, and keeps it with memory of its own, up to
+    a third of the weight's: of encoders and losses, whose rows differ from step to step, it would come to gigabytes.
+    """
+    step = max(64, 1 << max(0, (count - 1).bit_length() - 4))
+    return -(-count // step) * step
 
 
 def use_products(model: nn.Module, wanted: bool) -> None:
@@ -82,7 +94,9 @@ def use_products(model: nn.Module, wanted: bool) -> None:
         if has_products(layer):
             del vars(layer)["forward"]
         if wanted and type(layer) in (nn.Linear, LoRALinear) and "forward" not in vars(layer):
-            vars(layer)["forward"] = MethodType(_forward, layer)  # a copy of the layer has one of its own
+            vars(layer)["forward"] = partial(
+                _forward, cast(nn.Linear, layer)
+            )  # which copies and pickles as the layer does
 
 
 @contextmanager
@@ -102,7 +116,8 @@ def frozen(gradients: bool) -> Iterator[None]:
 
 def has_products(layer: nn.Module) -> bool:
     """Whether it is a layer that ``use_products`` has changed."""
-    return getattr(vars(layer).get("forward"), "__func__", None) is _forward
+    forward = vars(layer).get("forward")
+    return isinstance(forward, partial) and forward.func is _forward
 
 
 def _forward(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -118,11 +133,16 @@ def _can_take(x: Tensor, weight: Tensor) -> bool:
 
 
 def _cells(x: Tensor) -> Tensor:
-    """[.., I] -> [1, I, 1, T], whose numbers lie as they did.
+    """[T, I] -> [1, I, 1, T], whose numbers lie as they did.
 
     In one row: of cells one below the other oneDNN sums up weights' gradients at a fraction of its rate.
     """
-    return x.reshape(1, 1, -1, x.shape[-1]).permute(0, 3, 1, 2)
+    return x.reshape(1, 1, *x.shape).permute(0, 3, 1, 2)
+
+
+def _filled(rows: Tensor) -> Tensor:
+    """[T, I] -> [recurring T, I], zeros behind."""
+    return padded_rows(rows, recurring_rows(len(rows)))
 
 
 def _kernel(weight: Tensor) -> Tensor:

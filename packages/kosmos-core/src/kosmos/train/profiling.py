@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,9 @@ class Profiler:
         self.met = 0
         """Steps of this session that were taken."""
         self.first = self.last = 0
+        """Numbers of the steps that were recorded whole; after a roll-back more steps have them."""
+        self._whole: list[bool] = []
+        """Of the steps that began while it recorded, which were taken to their end."""
         self._recording: Any = None
         self._span: Any = None
 
@@ -93,10 +97,11 @@ class Profiler:
             TrainingError: what was recorded cannot be written.
         """
         if self.settings is not None and self.met == self.settings.after_steps and self._recording is None:
-            self.first = step
+            self.first, self.last, self._whole = step, 0, []
             self._recording = _open(self.device)
             with _without_a_word(self.device):
                 self._recording.start()
+        self._whole.append(False)
         with nullcontext() if self._recording is None else torch.profiler.record_function(STEP):
             try:
                 yield
@@ -104,7 +109,8 @@ class Profiler:
                 self._end_span()
             if self._recording is not None and self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # its last kernels are the step's, too
-        self.last = step
+        self._whole[-1] = True
+        self.first, self.last = min(self.first, step), max(self.last, step)
         self.met += 1
         if self.settings is not None and self.met == self.settings.after_steps + self.settings.steps:
             self._write()
@@ -141,7 +147,7 @@ class Profiler:
             recorded.stop()
         steps = f"{self.first}-{self.last}"
         table, trace = (self.folder / f"steps-{steps}-rank{self.rank}.{end}" for end in ("txt", "trace.json.gz"))
-        text, shares = told(recorded.events(), self.device, self.last - self.first + 1)
+        text, shares = told(recorded.events(), self.device, self._whole)
         try:
             self.folder.mkdir(exist_ok=True)
             table.write_text(f"steps {self.first} to {self.last}, rank {self.rank}, {self.device.type}\n{text}")
@@ -177,14 +183,14 @@ def _without_a_word(device: torch.device) -> Iterator[None]:
         os.close(said)
 
 
-def told(events: Iterable[Any], device: torch.device, steps: int) -> tuple[str, str]:
+def told(events: Iterable[Any], device: torch.device, whole: Sequence[bool]) -> tuple[str, str]:
     """What was recorded, for people: a text of several lines, and the shares by kind in one.
 
     Args:
         events: of PyTorch's profiler (``FunctionEvent``).
-        steps: how many of those that began, for the last may have been stopped in its midst.
+        whole: of the steps that began, which were not stopped or rolled back in their midst.
     """
-    events, on_gpu = _of_steps(events, steps), device.type == "cuda"
+    events, on_gpu = _of_steps(events, whole), device.type == "cuda"
     spans = [event for event in events if event.name.startswith(SPAN) and event.device_type == DeviceType.CPU]
     wall = max(1e-9, sum(span.time_range.elapsed_us() for span in spans if span.name == STEP))
     times, calls = _times(events, on_gpu=on_gpu)
@@ -214,11 +220,11 @@ def told(events: Iterable[Any], device: torch.device, steps: int) -> tuple[str, 
     return "\n".join(lines) + "\n", by_kind
 
 
-def _of_steps(events: Iterable[Any], steps: int) -> list[Any]:
-    """Those within one of the first so many steps: scoring and saving come between two."""
+def _of_steps(events: Iterable[Any], whole: Sequence[bool]) -> list[Any]:
+    """Those within a step that is whole: scoring and saving come between two."""
     events = list(events)
     ranges = [e.time_range for e in events if e.name == STEP and e.device_type == DeviceType.CPU]
-    ranges = sorted(ranges, key=lambda r: r.start)[:steps]
+    ranges = [*compress(sorted(ranges, key=lambda r: r.start), whole)]
     return [e for e in events if any(r.start <= e.time_range.start <= r.end for r in ranges)]
 
 

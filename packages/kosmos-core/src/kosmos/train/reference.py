@@ -16,8 +16,8 @@ from kosmos.checkpoint import tensors as stored
 from kosmos.config import RunConfig
 from kosmos.data.batch import PackedBatch
 from kosmos.errors import CheckpointError
-from kosmos.model.cpu_kernels import use_kernels
 from kosmos.model.fp8 import use_fp8
+from kosmos.model.kernels_in_use import follow_kernels
 from kosmos.model.loss import TokenLosses
 from kosmos.model.nf4 import is_packed
 from kosmos.model.omni import OmniModel
@@ -51,7 +51,7 @@ class Reference:
         """
         use_fp8(self.copy.backbone, config.train.fp8, device)
         compile_blocks(self.copy, config.train.compile, device)
-        use_kernels(self.copy, self.model.by_kernels)
+        follow_kernels(self.copy, self.model)
         if parallel.world_size > 1 and config.parallel.strategy != "ddp":
             self._keep_apart()
             self._share(is_packed)

@@ -14,6 +14,9 @@ from kosmos.errors import ConfigError
 from kosmos.train.order import differences
 
 TOKENIZER = "tokenizer.json"
+ADDED = "added tokens"
+MATCHED = ("single_word", "lstrip", "rstrip", "normalized")
+"""How an added token is looked for in a text. Whether it is special is a matter of what is shown."""
 _LONGEST = 80
 """Characters of a value in a message."""
 
@@ -83,6 +86,7 @@ def _spelling(content: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model": kind, "vocabulary": vocabulary, "merges": merges, **model, "normalizer": content.get("normalizer"),
         "pre_tokenizer": content.get("pre_tokenizer"), "decoder": decoder,
+        ADDED: {token["content"]: {how: bool(token.get(how)) for how in MATCHED} for token in content["added_tokens"]},
     }  # fmt: skip
 
 
@@ -91,6 +95,9 @@ def difference(there: SavedTokens, here: SavedTokens) -> str | None:
     one, other = there.spelling, here.spelling
     for name in dict.fromkeys([*one, *other]):
         then, now = one.get(name), other.get(name)
+        if name == ADDED:  # which may be more
+            both = sorted({*(then or ())} & {*(now or ())})
+            then, now = ({token: found[token] for token in both} for found in (then or {}, now or {}))
         if then != now:
             if name == "vocabulary" and then and now:
                 return _of_vocabularies(_pieces(then), _pieces(now))

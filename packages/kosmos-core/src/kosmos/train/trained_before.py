@@ -28,7 +28,8 @@ def held_out_before(
     known, places = {_but_for(line, init) for line in told}, Places()
     for run in lineage(init).runs[1:]:
         if (state := run.state()) is None:
-            if any(_trained_on(run, Path(entry.path), places) for entry in here.sources):
+            holds = [entry for entry in here.sources if entry.held_out or (entry.held_out is None and here.held_out)]
+            if any(_trained_on(run, Path(entry.path), places) for entry in holds):
                 yield (
                     f"init: {run.path} was trained on data of this run and has no checkpoint any more: whether on what "
                     "is held out here is not known"
