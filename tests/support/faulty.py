@@ -122,3 +122,22 @@ def meet(fate: str | None, row: int) -> None:
         case [name]:
             kinds = {"ValueError": ValueError, "KeyError": KeyError, "MemoryError": MemoryError}
             raise kinds[name](f"row {row}\nis odd")
+
+
+@dataclass(frozen=True)
+class Unlucky:
+    """A processor that meets a fate before it decodes some files, by their names."""
+
+    own: Any
+    fates: Mapping[str, str]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("own", "fates"):  # as it is unpickled there is none of them yet
+            raise AttributeError(name)
+        return getattr(self.own, name)
+
+    def decode(self, media: Media, plan: MediaPlan) -> np.ndarray:
+        """As its own does."""
+        meet(self.fates.get(Path(str(media.source)).name), 0)
+        found: np.ndarray = self.own.decode(media, plan)
+        return found

@@ -13,9 +13,10 @@ from itertools import accumulate, islice, pairwise
 
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
+from kosmos.data.example_media import ExampleMedia
 from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.quarantine import Incident
-from kosmos.data.shots import BETWEEN, asks_the_same, drawn, in_front, is_same
+from kosmos.data.shots import BETWEEN, drawn, in_front, is_same, may_be_same
 from kosmos.data.sources.choices import CALLED, ChoiceLayout, Offer, read_offer
 from kosmos.data.sources.source import RowSource
 from kosmos.data.spread import spread
@@ -42,7 +43,8 @@ class ChoiceSource:
         even: as of ``spread``.
         shots: so many questions of ``pool`` stand with their right answers in front of each, drawn by its number.
         pool: those questions, of which one that is the same as that which is asked is passed over.
-        is_other: whether the pool is of another file, in which a row of the same id and words is the same question.
+        is_other: whether the pool is of another file, in which a row of the same id and words is the same question
+            unless its media are others.
     """
 
     source: RowSource
@@ -62,7 +64,7 @@ class ChoiceSource:
     broken: set[int] = field(default_factory=set)
     """Places of ``rows`` whose media cannot be decoded, so that they are no examples."""
     broken_drawn: dict[int, str] | None = None
-    """What ``broken_examples`` has found; None where nobody has looked."""
+    """Places of ``pool`` that were to be examples and cannot be shown, with why; None where nobody has looked."""
 
     def __post_init__(self) -> None:
         self.name = self.source.name
@@ -124,73 +126,59 @@ class ChoiceSource:
         own = _opened(asked) if chat else _content(asked)
         if self.pool is None or not self.shots:
             return own
-        examples = [*islice(self._examples(self.pool, place, asked, chat=chat), self.shots)]
+        each = self._examples(self.pool, place, asked, chat=chat)
+        examples = [example for _, example in islice(each, self.shots)]
         if len(examples) < self.shots:
             raise SampleError(f"{self.shots} examples are to stand in front of it, and there are {len(examples)}")
         return in_front(examples, own)
 
     def _examples(
-        self,
-        pool: ChoiceSource,
-        place: int,
-        asked: Document,
-        *,
-        chat: bool,
-        drawing: Callable[[int], None] | None = None,
-    ) -> Iterator[tuple[Segment, ...]]:
-        """All that may stand in front of a question, in their order.
-
-        Args:
-            drawing: told of each row of the pool before it is used.
-        """
+        self, pool: ChoiceSource, place: int, asked: Document, *, chat: bool
+    ) -> Iterator[tuple[int, tuple[Segment, ...]]]:
+        """All that may stand in front of a question, in their order, each with its place in the pool."""
         twin = self._twin(place, asked)
         for number in drawn(len(pool.offers), self.rows[place]):
-            if drawing is not None:
-                drawing(number)
             example = None if number == twin else pool.example(number, asked, chat=chat)
             if example is not None:
-                yield example
+                yield number, example
 
-    def broken_examples(self, look: Callable[[Document], None]) -> dict[int, str]:
-        """Places of the pool's rows that were to be examples and cannot be shown, with the reason.
+    def examples_shown(self, before_each: Callable[[str], None] = lambda origin: None) -> list[int]:
+        """Places of the pool's rows that stand in front of any question, but for those that are known to be broken.
 
         Args:
-            look: raises SampleError of a document that cannot be shown. Each is looked at once.
+            before_each: told of each question that is looked at.
         """
-        pool, found, looked = self.pool, dict[int, str](), set[int]()
-        if pool is None or (pool.source.modalities is not None and not pool.source.modalities):
-            return found
-
-        def drawing(number: int) -> None:
-            if number in looked:
-                return
-            looked.add(number)
-            with suppress(SampleError):  # a row that cannot be read at all is no example anyway
-                document = pool._read(pool.rows[number])
-                try:
-                    look(document)
-                except SampleError as error:
-                    found[number] = str(error)
-                    pool.broken.add(number)
-
+        pool, found = self.pool, dict[int, None]()
+        if pool is None:
+            return []
         for place, row in enumerate(self.rows):
-            if len(looked) == len(pool.offers):
+            if len(found) == len(pool.offers) - len(pool.broken):
                 break
-            with suppress(SampleError):
+            before_each(self.source.origin(row))
+            with suppress(SampleError):  # is told where it is scored
                 asked = self._read(row)
-                each = self._examples(pool, place, asked, chat=self.chat or is_chat(asked), drawing=drawing)
-                for _ in islice(each, self.shots):
-                    pass
-        return found
+                each = self._examples(pool, place, asked, chat=self.chat or is_chat(asked))
+                found |= dict.fromkeys(number for number, _ in islice(each, self.shots))
+        return [*found]
+
+    def example_media(self, places: Sequence[int]) -> ExampleMedia:
+        """The media of these rows of the pool as a source, a document of each row, to be decoded."""
+        if self.pool is None:
+            raise ValueError("there are no examples")
+        return ExampleMedia(self.name, self.pool.source, tuple(self.pool.rows[place] for place in places))
 
     def _twin(self, place: int, asked: Document) -> int | None:
-        """Which row of the pool has the id and the words of a question, though its media may be other files."""
+        """Which row of the pool has the id and the words of a question, and media that may be the same saved anew."""
         if self.pool is None or not self.is_other or not self.pool.ids:
             return None
         twin = self.pool.ids.get(str(self.source.id_of(self.rows[place])))
-        if twin is None or not asks_the_same(self.pool._read(self.pool.rows[twin]).segments, asked.segments):
+        if twin is None:
             return None
-        return twin
+        try:
+            its = self.pool._read(self.pool.rows[twin])
+        except SampleError:  # then it is no example at all
+            return None
+        return twin if may_be_same(its.segments, asked.segments) else None
 
     @cached_property
     def ids(self) -> dict[str, int]:

@@ -18,7 +18,10 @@ BETWEEN = "\n\n"
 """Behind each example that is no chat, as lm-evaluation-harness has it."""
 SEED = 1234
 MOST_HASHED = 1 << 16
-"""Bytes of each end of a file that tell it from others of its size."""
+"""Bytes of each end of a file that tell it from most others of its size."""
+READ_AT_ONCE = 1 << 22
+FORMAT = 2
+"""Bytes at the beginning of a file that are of its format: others, such as sizes, follow."""
 
 
 def drawn(size: int, question: int) -> Iterator[int]:
@@ -51,6 +54,25 @@ def _words(segments: Sequence[Segment]) -> list[object]:
     ]
 
 
+def may_be_same(one: Sequence[Segment], other: Sequence[Segment]) -> bool:
+    """Whether two questions ask the same in words, and their media are the same or cannot be told apart: those in files
+    of two formats are not compared, nor those that are not there."""
+    if not asks_the_same(one, other):
+        return False
+    media = ([part for part in segments if isinstance(part, Media | StoredMedia)] for segments in (one, other))
+    return all(_is_same_medium(*pair) or not _can_be_told_apart(*pair) for pair in zip(*media, strict=True))
+
+
+def _can_be_told_apart(one: Media | StoredMedia, other: Media | StoredMedia) -> bool:
+    """Whether they are held alike, so that two of other bytes are two."""
+    if isinstance(one.source, np.ndarray) or isinstance(other.source, np.ndarray):
+        return isinstance(one.source, np.ndarray) and isinstance(other.source, np.ndarray)
+    try:
+        return _read(one.source, 0, FORMAT) == _read(other.source, 0, FORMAT)
+    except (OSError, SampleError):
+        return False
+
+
 def _is_same_medium(one: Media | StoredMedia, other: Media | StoredMedia) -> bool:
     if one.source is other.source:
         return True
@@ -59,7 +81,10 @@ def _is_same_medium(one: Media | StoredMedia, other: Media | StoredMedia) -> boo
     if one.source == other.source:
         return True
     try:
-        return _size(one.source) == _size(other.source) and _hash(one.source) == _hash(other.source)
+        if (size := _size(one.source)) != _size(other.source):
+            return False
+        # Most that differ do so at their ends, and long files are not read for it.
+        return all(_hash(one.source, most) == _hash(other.source, most) for most in (MOST_HASHED, size))
     except (OSError, SampleError):  # of files that are not there, which is told where they are shown
         return False
 
@@ -70,23 +95,33 @@ def _size(source: bytes | Path | FileSpan) -> int:
     return source.nbytes if isinstance(source, FileSpan) else len(source)
 
 
-def _hash(source: bytes | Path | FileSpan) -> bytes:
-    if isinstance(source, Path):
-        return _hash_of_span(FileSpan(source, 0, source.stat().st_size), source.stat().st_mtime_ns)
-    return _hash_of_span(source, 0) if isinstance(source, FileSpan) else blake2b(_ends(source)).digest()
+def _hash(source: bytes | Path | FileSpan, most: int) -> bytes:
+    """Of so many bytes of each end."""
+    if isinstance(source, bytes):
+        return _hash_of(source, most)
+    return _hash_of_file(source, source.stat().st_mtime_ns if isinstance(source, Path) else 0, most)
 
 
-@lru_cache(maxsize=4096)
-def _hash_of_span(span: FileSpan, changed: int) -> bytes:
-    """Of the ends of a file that was changed then, which is enough for files of one size: media are compressed."""
-    if span.nbytes <= 2 * MOST_HASHED:
-        return blake2b(span.read()).digest()
-    last = FileSpan(span.path, span.begin + span.nbytes - MOST_HASHED, MOST_HASHED)
-    return blake2b(FileSpan(span.path, span.begin, MOST_HASHED).read() + last.read()).digest()
+@lru_cache(maxsize=8192)
+def _hash_of_file(source: Path | FileSpan, changed: int, most: int) -> bytes:
+    """Of a file that was changed then."""
+    return _hash_of(source, most)
 
 
-def _ends(content: bytes) -> bytes:
-    return content if len(content) <= 2 * MOST_HASHED else content[:MOST_HASHED] + content[-MOST_HASHED:]
+def _hash_of(source: bytes | Path | FileSpan, most: int) -> bytes:
+    size, found = _size(source), blake2b()
+    parts = [(0, size)] if size <= 2 * most else [(0, most), (size - most, size)]
+    for begin, end in parts:
+        for at in range(begin, end, READ_AT_ONCE):
+            found.update(_read(source, at, min(READ_AT_ONCE, end - at)))
+    return found.digest()
+
+
+def _read(source: bytes | Path | FileSpan, begin: int, nbytes: int) -> bytes:
+    if isinstance(source, bytes):
+        return source[begin : begin + nbytes]
+    span = source if isinstance(source, FileSpan) else FileSpan(source, 0, source.stat().st_size)
+    return FileSpan(span.path, span.begin + begin, min(nbytes, span.nbytes - begin)).read()
 
 
 def in_front(examples: Sequence[Sequence[Segment]], question: Sequence[Segment]) -> tuple[Segment, ...]:

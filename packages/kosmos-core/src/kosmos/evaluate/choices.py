@@ -135,7 +135,7 @@ def score_choices(
 
     parallel = parallel or Parallel()
     composition = replace(composition, planner=composition.planner.for_scores())
-    no_examples = pass_over_broken(composition.planner, sources, parallel)
+    no_examples = pass_over_broken(composition, sources, parallel, workers=workers, should_stop=should_stop, at=at)
     scores = score(
         composition, sources, device=device, dtype=dtype, max_documents=max(1, *map(len, sources)), workers=workers,
         told=told, allow_none=True, parallel=parallel, losses=losses, should_stop=should_stop, at=at,

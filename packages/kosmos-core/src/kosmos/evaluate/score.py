@@ -210,8 +210,7 @@ def score(
     parallel = parallel or Parallel()
     feed = make_scoring_feed(composition, sources, lanes=parallel.data_world_size, max_documents=max_documents)
     documents = sum(feed.mixture.limit(source) for source in range(len(sources))) // parallel.data_world_size
-    # Of text alone nothing is decoded: to plan some hundred documents takes less than to start a process.
-    useful = min(workers, 1 + documents // DOCUMENTS_A_WORKER if feed.streams else documents // FEW_TEXTS)
+    useful = useful_workers(workers, documents, decodes=bool(feed.streams))
     hang_s = sample_hang_s(composition.config.train.hang_s)
     feeder = open_feeder(feed, [parallel.data_rank], workers=useful, hang_s=hang_s, moved=lambda: at("scoring"))
     learning = composition.model.learning
@@ -228,7 +227,7 @@ def score(
         compiled = by_kernels(model, composition.config.train.compile, device, dtype, warn_caller)
         # Not inference mode: sharded parameters are gathered in here.
         with compiled, torch.no_grad(), autocast(device, dtype):
-            for row in _together(feeder, parallel, should_stop, at):
+            for row in together(feeder, parallel, should_stop, at):
                 batch = to_tensors(row.arrays if row and row.arrays.documents else _one_token(composition))
                 at("scoring", document=batch.documents[0].origin)
                 found = forward(batch.to(device))
@@ -245,7 +244,18 @@ def score(
     return scores if allow_none else _some(scores, sources)
 
 
-def _together(
+def useful_workers(workers: int, documents: int, *, decodes: bool) -> int:
+    """How many of so many workers are worth their start.
+
+    Args:
+        documents: of this rank.
+        decodes: whether there are media among them. Of text alone nothing is decoded: to plan some hundred documents
+            takes less than to start a process.
+    """
+    return min(workers, 1 + documents // DOCUMENTS_A_WORKER if decodes else documents // FEW_TEXTS)
+
+
+def together(
     feeder: Feeder, parallel: Parallel, should_stop: Callable[[], bool], at: Callable[..., None]
 ) -> Iterator[Row | None]:
     """This rank's rows, and None while only others have some: a sharded model is run by all ranks or by none."""
