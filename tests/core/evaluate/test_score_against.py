@@ -123,7 +123,8 @@ def test_a_question_is_the_same_as_a_chat_and_other_text_is_not(tmp_path: Path, 
 
 def test_sources_that_ask_the_same_are_not_taken_together(tmp_path: Path, capsys) -> None:
     def of(*sources: str) -> list[Line]:
-        return [{"source": s, "document": f"d:{n}", "expected": "a", "answer": "a"} for s in sources for n in range(3)]
+        line = {"prompt": "What?", "expected": "a", "answer": "a"}
+        return [line | {"source": s, "document": f"d:{n}"} for s in sources for n in range(3)]
 
     one = write(tmp_path / "one.jsonl", of("s", "s_1_shot"))
     found, said = compared(capsys, one, one)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kosmos.commands.answer_file import Answered
+from kosmos.commands.answer_file import Answered, is_right
 from kosmos.commands.differences import difference_lines
-from kosmos.commands.same_question import ask_again, in_front, unlike
+from kosmos.commands.same_question import ask_again, in_front, unlike, unlike_right
 from kosmos.errors import DataError, PluginError
 from kosmos.names import listed
 from kosmos.visible import in_a_line
@@ -30,6 +30,10 @@ Against = Annotated[
 ]
 _ADVICE = "give answers to the same documents, under one name of their source"
 _SAME = "give answers to the same questions (rows that have an id of their own are paired by it, in any order)"
+_BY_NUMBER = (
+    "lines that name no document are paired by their numbers in the file, and the first line of a table is that of its "
+    "columns: add an id of its own to each line, and they are paired by it"
+)
 IS_RIGHT = {"is_right": "accuracy", "is_right_by_length": "accuracy_by_length"}
 """Keys of lines of choices, to the figures of which they are."""
 
@@ -85,7 +89,7 @@ def compared_answers(
 
     pairs = _Pairs(*_called(first, second, files))
     ours, theirs = ({key: Counted({}) for key in side} for side in (pairs.ours, pairs.theirs))
-    keys = [*paired(ours, theirs, names=(str(files[0]), str(files[1])), advice=_ADVICE).pairs]
+    keys = [*paired(ours, theirs, names=(str(files[0]), str(files[1])), advice=_advice(first, second)).pairs]
     _check_same(pairs, keys, files, warn)
     groups = _groups(pairs, keys, warn)
     counted: dict[Key, tuple[Counted, Counted]] = {}
@@ -98,6 +102,12 @@ def compared_answers(
         apart += [replace(found, kind=kind, name=name) for found in _without_interval(one, other, metrics)]
     told = [one for one in differences(Paired(counted), metrics.lower) if (one.kind, one.name) in groups]
     return sorted([*told, *apart], key=lambda one: (one.kind, one.name))
+
+
+def _advice(*sides: Sequence[Answered]) -> str:
+    """What to do where lines do not pair."""
+    named = all("document" in one.line or one.line.get("id") is not None for side in sides for one in side)
+    return _ADVICE if named else f"{_ADVICE}; {_BY_NUMBER}"
 
 
 def _called(
@@ -127,10 +137,9 @@ def _have_ids(side: Sequence[tuple[str, Answered]]) -> set[str]:
 
 def _check_same(pairs: _Pairs, keys: Sequence[Key], files: tuple[Path, Path], warn: Callable[[str], None]) -> None:
     """Raises DataError where a pair is of two questions. Warns where other examples stand in front of the same."""
-    others = []
+    others, several = [], []
     for key, one, other in zip(keys, *pairs.sides(keys), strict=True):
-        expected = ("expected", one.answer.expected, other.answer.expected)
-        wrong = unlike(one.line, other.line) or (None if expected[1] == expected[2] else expected)
+        wrong = unlike(one.line, other.line) or unlike_right(one.answer, other.answer)
         if wrong is not None:
             what, ours, theirs = wrong
             raise DataError(
@@ -138,6 +147,12 @@ def _check_same(pairs: _Pairs, keys: Sequence[Key], files: tuple[Path, Path], wa
                 f"{other.where}; {_SAME}"
             )
         others += [key[2]] if in_front(one.line, other.line) else []
+        several += [key[2]] if bool(one.answer.references) != bool(other.answer.references) else []
+    if several:
+        warn(
+            f"{files[0]} and {files[1]}: one of them alone has several right answers (references) to {len(several):,} "
+            f"of {len(keys):,} questions, the first {several[0]}; the difference is of that, too"
+        )
     if others:
         shots = [_shots(side) for side in pairs.sides(keys)]
         told = f" ({shots[0]} and {shots[1]} shots)" if shots[0] != shots[1] else ""
@@ -148,8 +163,17 @@ def _check_same(pairs: _Pairs, keys: Sequence[Key], files: tuple[Path, Path], wa
 
 
 def _shots(lines: Sequence[Answered]) -> str:
-    counts = sorted({int(one.line.get("shots") or 0) for one in lines})
+    counts = sorted({_number_of_shots(one) for one in lines})
     return ", ".join(map(str, counts))
+
+
+def _number_of_shots(one: Answered) -> int:
+    """Raises DataError where it is no number."""
+    said = one.line.get("shots") or 0
+    try:
+        return int(said)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{one.where}: shots: expected a number of examples, got {said!r:.60}") from error
 
 
 def _groups(pairs: _Pairs, keys: Sequence[Key], warn: Callable[[str], None]) -> dict[tuple[str, str], list[Key]]:
@@ -157,10 +181,10 @@ def _groups(pairs: _Pairs, keys: Sequence[Key], warn: Callable[[str], None]) -> 
     groups: dict[tuple[str, str], list[Key]] = {}
     for key in keys:
         both = (pairs.ours[key], pairs.theirs[key])
-        kind = "choices" if all(any(name in one.line for name in IS_RIGHT) for one in both) else "source"
+        kind = "choices" if all(any(one.line.get(name) is not None for name in IS_RIGHT) for one in both) else "source"
         groups.setdefault((kind, key[1]), []).append(key)
     together = [key for (kind, _), of_source in groups.items() if kind == "source" for key in of_source]
-    if not ask_again((key[1], pairs.ours[key].line) for key in together):
+    if not ask_again((key[1], (one := pairs.ours[key]).line, one.answer.expected) for key in together):
         return {("all", ""): together, **groups} if together else groups
     warn("sources ask the same questions, so that there are no figures of all of them together")
     return groups
@@ -193,7 +217,8 @@ class _Group:
         from kosmos.evaluate.paired import Counted
 
         for number, one in enumerate(self.lines):
-            figures = {figure: (float(bool(one.line[key])), 1.0) for key, figure in IS_RIGHT.items() if key in one.line}
+            said = ((figure, is_right(one, key)) for key, figure in IS_RIGHT.items())
+            figures = {figure: (float(right), 1.0) for figure, right in said if right is not None}
             yield Counted(figures | {name: parts[number] for name, parts in self.parts.items()})
 
     def value(self, name: str) -> float | None:

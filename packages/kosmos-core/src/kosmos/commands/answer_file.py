@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +17,10 @@ from kosmos.visible import say
 
 if TYPE_CHECKING:
     from kosmos.evaluate.answer import Generated
+
+WRITTEN = {"choices": "[", "media": "[", "question": "{"}
+"""Columns of tables in which lists or objects are written, and how these begin."""
+YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
 
 
 class Answered(NamedTuple):
@@ -108,7 +114,36 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, Line]]:
             row = table.row(number)
         except SampleError as error:
             raise DataError(f"{where}: {error}") from error
-        yield where, {name: "" if value is None and name in of_answers else value for name, value in row.items()}
+        told = {name: "" if value is None and name in of_answers else value for name, value in row.items()}
+        yield (
+            where,
+            {name: _written(value, WRITTEN[name]) if name in WRITTEN else value for name, value in told.items()},
+        )
+
+
+def _written(value: Any, begin: str) -> Any:
+    """A list or an object that a table has as a text, in JSON or as Python shows it; any other text as it is."""
+    if not isinstance(value, str) or not value.strip().startswith(begin):
+        return value
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return read(value.strip())
+    return value
+
+
+def is_right(one: Answered, key: str) -> bool | None:
+    """What a line says at a key of whether its answer is right, in a table in words; None where it does not say.
+
+    Raises:
+        DataError: it is neither true nor false.
+    """
+    said = one.line.get(key)
+    if said is None:
+        return None
+    plain = str(said).strip().lower()
+    if plain in YES or plain in NO:
+        return plain in YES
+    raise DataError(f"{one.where}: {key}: expected true or false, got {said!r:.60}")
 
 
 def _answer(line: Line, where: str) -> Generated | None:

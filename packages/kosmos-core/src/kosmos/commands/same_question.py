@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.answer_columns import Line
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.shots import BETWEEN
+
+if TYPE_CHECKING:
+    from kosmos.evaluate.answer import Generated
 
 _TURNS = re.compile("|".join(map(re.escape, (SYSTEM, USER, ASSISTANT))))
 
@@ -34,6 +39,14 @@ def unlike(one: Line, other: Line) -> tuple[str, Any, Any] | None:
     return None
 
 
+def unlike_right(one: Generated, other: Generated) -> tuple[str, Any, Any] | None:
+    """Likewise, of what is right: references are compared where both have several, in any order."""
+    if one.expected != other.expected:
+        return "expected", one.expected, other.expected
+    each = [sorted(map(str.strip, answer.references)) for answer in (one, other)]
+    return ("references", *map(list, (one.references, other.references))) if all(each) and each[0] != each[1] else None
+
+
 def in_front(one: Line, other: Line) -> bool:
     """Whether something else stands in front of the same question: other examples, or none."""
     prompts = [_text(line.get("prompt")) for line in (one, other)]
@@ -41,21 +54,29 @@ def in_front(one: Line, other: Line) -> bool:
     return None not in prompts and (prompts[0] != prompts[1] or (None not in media and media[0] != media[1]))
 
 
-def ask_again(lines: Iterable[tuple[str, Line]]) -> bool:
-    """Whether the lines of two sources ask the same questions, as one file with and without examples does.
+def ask_again(lines: Iterable[tuple[str, Line, str | None]]) -> bool:
+    """Whether two sources ask the same questions, or most of those of the smaller one, as one file with and without
+    examples does. Lines that do not say what they ask are the same as none.
 
     Args:
-        lines: each with its source.
+        lines: each with its source, and with what is expected.
     """
-    known: dict[tuple[str, ...], str] = {}
-    for source, line in lines:
-        if "document" not in line and "id" not in line:
-            continue
-        end = (_question(line)[0] or "").rpartition("\n")[2]
-        key = (*(str(line.get(name)) for name in ("document", "id", "expected")), end)
-        if known.setdefault(key, source) != source:
-            return True
-    return False
+    sizes, shared = Counter[str](), Counter[tuple[str, str]]()
+    called: dict[tuple[str, ...], list[tuple[str, Line, str | None]]] = {}
+    for one in lines:
+        source, line, _ = one
+        sizes[source] += 1
+        names = tuple(f"{key} {line[key]}" for key in ("document", "id") if line.get(key) is not None)
+        if names and _question(line)[0] is not None:
+            called.setdefault(names, []).append(one)
+    for of_name in called.values():
+        pairs = {
+            (min(a, b), max(a, b))
+            for (a, one, right), (b, other, its_right) in combinations(of_name, 2)
+            if a != b and right == its_right and unlike(one, other) is None
+        }
+        shared.update(pairs)
+    return any(2 * count > min(sizes[name] for name in pair) for pair, count in shared.items())
 
 
 def _has(key: str, *lines: Line) -> bool:

@@ -155,7 +155,7 @@ def _compared(
 ) -> list[Difference]:
     """How the answers of ``path`` differ from those of another file, which are put into ``result`` too."""
     other, columns = named_file(against)
-    theirs, _ = read_answers(Path(other), columns, may_be_cut=False)
+    theirs, _ = _read(Path(other), columns)
     found = compared_answers(answers, theirs, (path, Path(other)), metrics, _warn, failed)
     result["against"] = compared_row(other, found)
     return found

@@ -98,7 +98,7 @@ def parts_of_each(answers: Sequence[Generated], name: str, metric: TextMetric) -
     """What each answer adds to both sides of the ratio of sums that a metric is; None of one that is none.
 
     Raises:
-        PluginError: its method ``of_each`` raised something, or gives no two numbers for each answer.
+        PluginError: its method ``of_each`` raised something, or gives no two finite numbers for each answer.
     """
     of_each = getattr(metric, "of_each", None)
     if not callable(of_each):
@@ -107,6 +107,8 @@ def parts_of_each(answers: Sequence[Generated], name: str, metric: TextMetric) -
         found = [(float(over), float(under)) for over, under in of_each([a.text for a in answers], _all_right(answers))]
     if len(found) != len(answers):
         raise PluginError(f"metric {name}: of_each gave {len(found):,} pairs for {len(answers):,} answers")
+    if (bad := next((pair for pair in found if not all(map(math.isfinite, pair))), None)) is not None:
+        raise PluginError(f"metric {name}: of_each gave {bad}, expected two finite numbers for each answer")
     return found
 
 

@@ -65,14 +65,23 @@ class ErrorRate:
 
     def of_each(self, predictions: list[str], references: list[list[str]]) -> list[tuple[float, float]]:
         """The edits of each answer, and what its reference holds."""
-        pairs = zip(*self._nearest(predictions, references), strict=True)
-        return [(float(self._errors(said, right)), float(len(self.units(right)))) for said, right in pairs]
+        found = []
+        for text, several in zip(predictions, references, strict=True):
+            said = self.plain(text)
+            each = [(self._errors(said, right), right) for right in dict.fromkeys(map(self.plain, several))]
+            edits, right = min(each, key=lambda one: one[0])
+            found.append((float(edits), float(len(self.units(right)))))
+        return found
 
     def _nearest(self, predictions: list[str], references: list[list[str]]) -> tuple[list[str], list[str]]:
         """Texts as they are compared, of several references the one with the fewest edits."""
         said, right = [*map(self.plain, predictions)], [[*map(self.plain, several)] for several in references]
-        pairs = zip(said, right, strict=True)
-        return said, [min(several, key=lambda one, text=text: self._errors(text, one)) for text, several in pairs]  # type: ignore[misc]
+        return said, [self._fewest(text, several) for text, several in zip(said, right, strict=True)]
+
+    def _fewest(self, prediction: str, several: Sequence[str]) -> str:
+        if len(several) == 1:
+            return several[0]
+        return min(several, key=lambda one: self._errors(prediction, one))
 
     def _rate(self, predictions: list[str], references: list[str]) -> float:
         if not any(map(self.units, [*predictions, *references])):

@@ -160,8 +160,8 @@ def differences(found: Paired, lower: Collection[str] = LOWER) -> list[Differenc
 
 
 def _are_right_or_wrong(pairs: Sequence[tuple[Ratio, Ratio]]) -> bool:
-    """A metric of a plugin may be called accuracy, too, and give a part of it."""
-    return all(over == int(over) for pair in pairs for over, _ in pair)
+    """A metric of a plugin may be called accuracy, too, and give a part of it, or several for an answer."""
+    return all(over in (0, 1) and under == 1 for pair in pairs for over, under in pair)
 
 
 def of_ratios(pairs: Sequence[tuple[Ratio, Ratio]]) -> Difference:
