@@ -92,6 +92,31 @@ def test_kosmos_eval_says_so_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert line not in capsys.readouterr().err
 
 
+def test_kosmos_eval_says_so_of_data_that_are_named_and_of_each_run_that_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = (rows(tmp_path / f"{name}.jsonl", 4) for name in ("old", "new"))
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text(json.dumps({"query": "old", "choices": ["1", "2"], "gold": 0}) + "\n")
+    first, second, third = (str(tmp_path / name) for name in ("first", "second", "third"))
+    warned(first, old, rows(asked.with_name("more.jsonl"), 4))
+    warned(second, new, init=first)
+    warned(third, new, init=second)
+    shutil.copy(asked, tmp_path / "more.jsonl")  # the run was trained on a file of this name
+    more = str(tmp_path / "more.jsonl")
+
+    def told(*arguments: str) -> list[str]:
+        assert main(["eval", *arguments, "--data", old, "--choices", more, "--workers", "0"]) == 0
+        return [line for line in capsys.readouterr().err.splitlines() if "was trained on" in line]
+
+    lines = [
+        f"{option}: {path} shares files with {path}, which {first} was trained on"
+        for option, path in (("--data", old), ("--choices", more))
+    ]
+    assert told(second) == [f"warning: {line}" for line in lines]
+    assert told(third, "--against", second) == [f"warning: {run}: {line}" for run in (third, second) for line in lines]
+
+
 def test_a_chain_of_runs_ends_at_a_cycle_and_where_a_folder_is_gone(tmp_path: Path) -> None:
     second = written(tmp_path / "second", init=tmp_path / "first" / "checkpoints" / "step-00000002")
     first = written(tmp_path / "first", init=second)

@@ -24,6 +24,8 @@ from kosmos.run_sources import open_sources
         ("a.csv", 'answer;expected\r\n\r\n;\r\n"a\n;\n",a\r\n ; \r\n"";""\r\nb;b\r\n;', 4, 3),
         ("a.tsv", "answer\texpected\na\ta\n\t\n\nb\tb\n\t\n", 2, 3),
         ("a.csv", 'answer\n""\na\n', 1, 2),
+        ("a.csv", 'answer,expected\na,a\n"\n\n",\nb,b\n,"\n"\n,\n', 3, 3),  # lines end in quotes
+        ("a.csv", '\ufeff"answer\n",expected\n"\n",\n', 1, 3),
         ("a.csv", "answer,expected\n,\n", 1, 2),
         ("a.csv", "answer,expected\n\na,a\n \n\nb,b\n\n", 0, 0),
     ],

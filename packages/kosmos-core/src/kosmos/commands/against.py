@@ -15,7 +15,15 @@ from kosmos.commands.causes import incident_lines
 from kosmos.commands.choices import opened_choices
 from kosmos.commands.differences import difference_lines
 from kosmos.commands.named_data import path_of
-from kosmos.commands.scoring import compile_kernels, refuse_nothing, score_documents, score_questions, sources_of, warn
+from kosmos.commands.scoring import (
+    compile_kernels,
+    refuse_nothing,
+    score_documents,
+    score_questions,
+    sources_of,
+    warn,
+    warnings_of,
+)
 from kosmos.commands.several import loaded_by_all, shared
 from kosmos.errors import ConfigError
 from kosmos.own_output import aside
@@ -153,7 +161,7 @@ def _scored(
     name = f"{output}, step {run.step:,}"
     if (Path(output).resolve(), run.step) in known:
         raise ConfigError(f"--against {output}: {name} is there already; name another step, as {output}@STEP")
-    for line in run.warnings():
+    for line in warnings_of(run, asked.data, asked.choices):
         warn(f"{output}: {line}")
     compile_kernels(run)
     own = [] if asked.data or asked.choices else run.composition.config.evaluate.choices

@@ -42,7 +42,15 @@ from kosmos.commands.scored_answers import (
     several_lines,
     write_answers,
 )
-from kosmos.commands.scoring import compile_kernels, refuse_nothing, score_documents, score_questions, sources_of, warn
+from kosmos.commands.scoring import (
+    compile_kernels,
+    refuse_nothing,
+    score_documents,
+    score_questions,
+    sources_of,
+    warn,
+    warnings_of,
+)
 from kosmos.commands.several import Nproc, in_several, loaded_by_all, shared
 from kosmos.commands.unfinished import made_by
 from kosmos.commands.writing import Stop, check_stop, hint_at_escapes
@@ -200,13 +208,12 @@ def _scored(
 ) -> tuple[dict[str, Any], Sequence[Source], KosmosError | None]:
     """The scores, of which sources, and why answers could not be written."""
     from kosmos.runtime.cores import helpers_of_rank
-    from kosmos.train.trained_before import scored_before
 
     parallel.main_only(writing.check)
     helpers = helpers_of_rank(parallel.local_world_size) if asked.workers is None else asked.workers
     run = loaded_by_all(parallel, output, as_step(step), asked.fields)
     is_own = not (asked.data or asked.choices)
-    for line in (*run.warnings(), *(scored_before(run.composition.config) if is_own else ())):
+    for line in warnings_of(run, asked.data, asked.choices):
         warn(line)
     compile_kernels(run)
     wanted = writing.wanted(run, asked.max_documents)

@@ -44,7 +44,9 @@ def unlike_right(one: Generated, other: Generated) -> tuple[str, Any, Any] | Non
     if one.expected != other.expected:
         return "expected", one.expected, other.expected
     each = [sorted(map(str.strip, answer.references)) for answer in (one, other)]
-    return ("references", *map(list, (one.references, other.references))) if all(each) and each[0] != each[1] else None
+    if not all(each) or each[0] == each[1]:
+        return None
+    return "references", [*one.references], [*other.references]
 
 
 def in_front(one: Line, other: Line) -> bool:

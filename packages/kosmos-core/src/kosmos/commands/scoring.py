@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ from kosmos.errors import DataError
 from kosmos.visible import say
 
 if TYPE_CHECKING:
-    from kosmos.config import DocumentsConfig
+    from kosmos.config import ChoicesConfig, DocumentsConfig
     from kosmos.data.choices import ChoiceSource
     from kosmos.data.document import Source
     from kosmos.evaluate.choices import Chosen
@@ -34,6 +34,21 @@ def compile_kernels(run: SavedRun) -> None:
     parts = run.composition
     with by_kernels(parts.model, parts.config.train.compile, run.device, run.dtype, warn):
         pass
+
+
+def warnings_of(
+    run: SavedRun, data: Sequence[str | DocumentsConfig], choices: Sequence[ChoicesConfig]
+) -> Iterator[str]:
+    """Of a run before it is scored, and of files that runs which it was begun with were trained on.
+
+    Args:
+        data: that are named, as ``choices`` are; of none of both, the run's own are scored.
+    """
+    from kosmos.train.trained_before import scored_before
+
+    named = {"--data": [*map(path_of, data)], "--choices": [one.path for one in choices]}
+    yield from run.warnings()
+    yield from scored_before(run.composition.config, named if data or choices else None)
 
 
 def score_documents(

@@ -49,22 +49,30 @@ def _but_for(line: str, run: Path) -> str:
     return line.replace(str(run), "")
 
 
-def scored_before(config: RunConfig) -> Iterator[str]:
-    """Warnings of files that a run scores (``evaluate.sources``, ``evaluate.choices``), and that one of the runs before
-    it was trained on; of each the last of these is named. One more where the first of them are gone."""
+def scored_before(config: RunConfig, named: Mapping[str, Sequence[str]] | None = None) -> Iterator[str]:
+    """Warnings of files that a run scores, and that one of the runs before it was trained on; of each the last of these
+    is named. One more where the first of them are gone.
+
+    Args:
+        named: files that are scored in the place of the run's own, by the options that name them; None are those of
+            the run (``evaluate.sources``, ``evaluate.choices``).
+    """
     if config.init is None:
         return
     chain, places = lineage(config.init.path), Places()
     own = {Path(entry.path) for entry in config.data.sources}
-    for field, entries in (("sources", config.evaluate.sources), ("choices", config.evaluate.choices)):
-        for entry in entries:
-            path = Path(entry.path)
+    scored = {
+        "evaluate.sources": [entry.path for entry in config.evaluate.sources],
+        "evaluate.choices": [entry.path for entry in config.evaluate.choices],
+    }
+    for field, paths in (scored if named is None else named).items():
+        for path in map(Path, paths):
             if any(places.overlap(path, its) for its in own):  # which is told
                 continue
             found = ((run.path, its) for run in chain.runs if (its := _trained_on(run, path, places)) is not None)
             for run, its in islice(found, 1):
-                yield f"evaluate.{field}: {path} shares files with {its}, which {run} was trained on"
-    if (line := chain.ends()) is not None and _scores(config):
+                yield f"{field}: {path} shares files with {its}, which {run} was trained on"
+    if (line := chain.ends()) is not None and (named or _scores(config)):
         yield line
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from kosmos.data.open_files import open_rows
-from kosmos.data.sources.delimited import DelimitedTable
+from kosmos.data.sources.delimited import TAB, DelimitedTable
 
-_NOTHING = b' \t\r\n,;"\xef\xbb\xbf'
-"""Of a line of such a row: what stands between columns and around fields."""
+_NOTHING = b' \t\r\n"'
+"""Of such a line between tabs: what stands between columns and around fields."""
+_BOM = b"\xef\xbb\xbf"
 
 
 def empty_rows(table: object) -> Iterator[str]:
@@ -46,7 +49,26 @@ def _lines(table: DelimitedTable, path: Path) -> Iterator[int]:
                 stream.seek(table.offset.item(row))
                 line = table.line.item(row) + stream.read(begin - table.offset.item(row)).count(b"\n")
             stream.seek(begin)
-            for text in (stream.read() if end < 0 else stream.read(end - begin)).split(b"\n"):
-                if not text.strip(_NOTHING) and not marks.isdisjoint(text):
+            content = stream.read() if end < 0 else stream.read(end - begin)
+            for text, is_empty in _parts(content.removeprefix(_BOM), table.delimiter):
+                if is_empty and not marks.isdisjoint(text):
                     yield line
-                line += 1
+                line += text.count(b"\n")
+
+
+def _parts(content: bytes, delimiter: str) -> Iterator[tuple[bytes, bool]]:
+    """The bytes of each row, and whether it has nothing in any column. Between tabs a line is a row, elsewhere lines
+    may end in quotes."""
+    if delimiter == TAB:
+        yield from ((text, not text.strip(_NOTHING)) for text in io.BytesIO(content))
+        return
+    taken: list[bytes] = []
+
+    def lines() -> Iterator[str]:
+        for line in io.BytesIO(content):
+            taken.append(line)
+            yield line.replace(b"\r", b" ").decode("latin-1")  # as where rows are found
+
+    for fields in csv.reader(lines(), delimiter=delimiter):
+        yield b"".join(taken), not any(map(str.strip, fields))
+        taken.clear()
