@@ -114,8 +114,9 @@ class _Look:
         )
 
         def is_to_stop() -> bool:
-            if not workers:  # it is asked before each example, be it broken, of which no row is made
-                at("reading examples")
+            # Asked before each example, be it broken, of which no row is made, and while a worker is waited for, which
+            # is ended where it stands still.
+            at("reading examples")
             return self.should_stop()
 
         incidents: list[Incident] = []
