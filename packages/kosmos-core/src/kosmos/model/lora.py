@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from kosmos.errors import ConfigError
 from kosmos.model.nf4 import PACKED, unpack
 from kosmos.model.nf4_linear import NF4Linear
+from kosmos.model.products import KINDS, has_products
 from kosmos.model.weights import UPDATE, Normal, draw_parameters, is_update, new_seed
 from kosmos.names import did_you_mean, listed, plain
 
@@ -75,6 +76,9 @@ class LoRALinear(nn.Linear):
             x = F.dropout(x, self.low_rank_dropout)
         low = F.linear(x, self.low_rank_a.to(x.dtype)) * self.low_rank_scale
         return F.linear(low, self.low_rank_b.to(x.dtype))
+
+
+KINDS.append(LoRALinear)
 
 
 def change(a: Tensor, b: Tensor, scale: float) -> Tensor:
@@ -144,8 +148,6 @@ def _is_called(module: nn.Module) -> bool:
 
     One of a class of its own may be read without being called, as in PyTorch's attention.
     """
-    from kosmos.model.products import has_products  # which knows of these
-
     is_its_own = "forward" not in vars(module) or has_products(module)
     return type(module) is nn.Linear and "weight" in module._parameters and is_its_own
 

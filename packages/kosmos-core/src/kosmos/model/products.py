@@ -16,14 +16,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kosmos.model.cpu_kernels import is_plain
-from kosmos.model.lora import LoRALinear
 from kosmos.model.precision import product_type
 from kosmos.model.recurring import padded_rows
 
@@ -32,6 +31,8 @@ LEAST, THREADS = 20_480, 2
 FAMILY = 26
 """Of AMD's processors, from which on they have units for 512 bits. Those before compute them in two halves, about as
 fast as MKL."""
+KINDS: list[type[nn.Linear]] = [nn.Linear]
+"""Classes of layers that are products as PyTorch computes them, and others that add their ``update`` to one."""
 _OF_A_STEP: ContextVar[bool] = ContextVar("_OF_A_STEP", default=False)
 _HOW = [1, 1], [0, 0], [1, 1], False, [0, 0], 1
 """A convolution's stride, padding, dilation, whether it is transposed, padding of the output, groups."""
@@ -93,10 +94,8 @@ def use_products(model: nn.Module, wanted: bool) -> None:
     for layer in model.modules():
         if has_products(layer):
             del vars(layer)["forward"]
-        if wanted and type(layer) in (nn.Linear, LoRALinear) and "forward" not in vars(layer):
-            vars(layer)["forward"] = partial(
-                _forward, cast(nn.Linear, layer)
-            )  # which copies and pickles as the layer does
+        if wanted and type(layer) in KINDS and "forward" not in vars(layer):
+            vars(layer)["forward"] = partial(_forward, layer)  # which is copied and pickled as the layer is
 
 
 @contextmanager
@@ -120,11 +119,12 @@ def has_products(layer: nn.Module) -> bool:
     return isinstance(forward, partial) and forward.func is _forward
 
 
-def _forward(layer: nn.Linear, x: Tensor) -> Tensor:
+def _forward(layer: Any, x: Tensor) -> Tensor:
     if not (torch.is_grad_enabled() or _OF_A_STEP.get()):
-        return type(layer).forward(layer, x)
+        as_it_was: Tensor = type(layer).forward(layer, x)
+        return as_it_was
     found = linear(x, layer.weight, layer.bias)
-    return found + layer.update(x) if isinstance(layer, LoRALinear) else found
+    return found if type(layer) is nn.Linear else found + layer.update(x)
 
 
 def _can_take(x: Tensor, weight: Tensor) -> bool:

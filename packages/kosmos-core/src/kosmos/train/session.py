@@ -180,8 +180,7 @@ class Session:
 
     def _warn(self, warnings: Iterable[str | None]) -> None:
         for warning in filter(None, warnings):
-            if warning not in self.reporter.warnings:  # of what is so at every step
-                self.reporter.say(f"warning: {warning}")
+            self.reporter.say(f"warning: {warning}")
 
     @contextmanager
     def _or_nothing_left(self) -> Iterator[None]:
@@ -249,7 +248,7 @@ class Session:
         before = self.scorings.take_up(step) if self.resumed and step else self.scorings.first()
         self._stop_if_asked()
         self.time.first = step
-        opened, waste = self.opened, waste_of(self.opened)
+        opened, said, waste = self.opened, False, waste_of(self.opened)
         while self.trainer.step < steps and not (self.scorings.early.wanted or self.time.is_spent):
             try:
                 with self.clock.spending("productive"), self.profiler.around(self.trainer.step + 1):
@@ -271,8 +270,9 @@ class Session:
             self._warn((*waste.look(row, is_last=step == steps), self.trainer.budget.warning()))
             if step == self.trainer.first_step + LEARNS_WITHIN:
                 self._warn(learns_nothing(self.trainer.model))
-            if origin := self.trainer.feeder.torn:
+            if not said and (origin := self.trainer.feeder.torn):
                 self._warn([torn(f"documents such as {origin}", opened.composition.planner)])
+                said = True
             is_best = partial(self.best.is_to_be_saved, step, self.saver.newest)
             if (self.scorings.after(step) and self.parallel.main_only(is_best)) or self.config.checkpoint.is_due(step):
                 self._save()

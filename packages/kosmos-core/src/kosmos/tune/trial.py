@@ -114,7 +114,6 @@ class _Trial:
             folder = new_folder(made, registry, parallel)
             stack.callback(folder.release)
             watch = open_watch(opened.parallel, hang_s=config.train.hang_s, clock=Goodput())
-            watch.start()
             stack.push(watch.ended_by)
             trainer = start_trainer(stack, opened, folder, order=opened.order, watch=watch, report=lambda line: None)
             begin_with_weights(trainer, folder, opened.sources)
