@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from kosmos.model import attention_compiled
+from kosmos.model import attention_compiled, products
 from kosmos.model.cpu_kernels import use_kernels
 from kosmos_vision import timm_attention
 from kosmos_vision.timm_attention import Attention, PictureAttention
 from kosmos_vision.timm_encoder import TimmEncoder
+from support.kernels import multiply_as_convolutions
 
 SMALL = {"depth": 2, "embed_dim": 32, "num_heads": 2}
 GRIDS = torch.tensor([[1, 4, 4], [2, 4, 4]])
@@ -107,10 +108,22 @@ def test_without_gradients_as_of_one_that_is_frozen_it_attends_so_too(
     assert len(calls) == 2
 
 
-def test_in_fp32_it_is_torchs(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_fp32_it_is_torchs_but_in_steps_where_ours_is_faster(
+    calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = encoder()
+    multiply_as_convolutions(monkeypatch)
+    ours = run(model, dtype=torch.float32)
+    assert calls == 2 * ["attend"] + 2 * ["attend_backward"]
+    calls.clear()
     monkeypatch.setattr(timm_attention, "within_items", None)  # nobody may call it
-    run(encoder(), dtype=torch.float32)
+    with torch.no_grad():
+        run(model, dtype=torch.float32)
+    monkeypatch.setattr(products, "pays", lambda: False)
+    torchs = run(model, dtype=torch.float32)
     assert not calls
+    for a, b in zip(ours, torchs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_weights_that_wait_on_the_cpu_do_not_say_where_pictures_attend() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from kosmos.model import attention_compiled, cpu_kernels, kernels_in_use
+from kosmos.model import attention_compiled, cpu_kernels, kernels_in_use, products
 from kosmos.model.cpu_kernels import add, add_, rms_norm, swiglu, use_kernels
 from kosmos.model.decoder import Decoder
 from kosmos.model.item_transformer import ItemTransformer
@@ -264,6 +264,9 @@ LARGE = {"name": "decoder", "width": 256, "layers": 6, "heads": 4, "ffn_width": 
 """Of more than 4 million parameters."""
 
 
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
 class Said(Reporter):
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -272,17 +275,18 @@ class Said(Reporter):
         self.lines.append(line)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("precision", "pays"), [("fp32", False), ("fp32", True), ("bf16", True)])
 def test_a_model_trains_by_kernels_and_goes_on_to_the_bit(
-    tmp_path: Path, precision: str, calls: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, precision: str, pays: bool, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(products, "pays", lambda: pays)
     # A large one would take minutes in bf16 on a CPU without units for it.
     monkeypatch.setattr(kernels_in_use, "WORTH", 0)
     over: dict[str, Any] = {"train": {"precision": precision, "steps": 4}, "evaluate": {"max_documents": 2}}
     registry = ticks_registry()
     train_model(small_run(tmp_path / "whole", **over), registry=registry)
     attention = ("attend", "attend_backward")
-    if precision == "fp32" or attention_compiled.binary() is None:
+    if not pays or attention_compiled.binary(TYPES[precision]) is None:
         attention = ("softmax", "softmax_backward")
     assert set(calls) == {
         "rotate", "norm", "norm_backward", "swiglu", "swiglu_backward", "cross_entropy", *attention,

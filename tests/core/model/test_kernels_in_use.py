@@ -44,7 +44,7 @@ def test_scores_are_those_without_kernels_but_for_rounding(parts: Composition) -
     exact = score(parts, sources, workers=0)
     with small_models_train_by_kernels() as names:
         got = score(parts, sources, dtype=LOW, workers=0)
-        attends = attention_compiled.binary() is not None
+        attends = attention_compiled.binary(torch.bfloat16) is not None
         assert {"norm", "rotate", "swiglu", "add"} <= {*names} and ("attend" in names) is attends
         names.clear()
         assert score(parts, sources, workers=0).overall.loss == exact.overall.loss and not names  # fp32 to the bit
@@ -76,7 +76,7 @@ def test_texts_are_written_by_kernels_where_a_caller_has_them_compiled(backbone:
         compile_model(parts, dtype=LOW)
         write()
         # The prompt of one, and those of two.
-        assert names.count("attend") == (2 if attention_compiled.binary() is not None else 0)
+        assert names.count("attend") == (2 if attention_compiled.binary(torch.bfloat16) is not None else 0)
         score(parts, [Documents("sums", [Document("1", (Text("2", train=True),))])], dtype=LOW, workers=0)
     assert parts.model.by_kernels  # a score does not take from a caller what it has
 

@@ -1,4 +1,4 @@
-"""The attention of timm's vision transformers by Kosmos's own, which on a CPU in bf16 holds no shares of all cells."""
+"""The attention of timm's vision transformers by Kosmos's own, which on a CPU holds no shares of all cells."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ from kosmos_vision.lean_timm import timm
 Attention: Any = timm.models.vision_transformer.Attention
 
 
-def in_bf16(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether products of what is of this type, on this device, are in bf16."""
-    kind = device.type
-    autocast = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16
-    return autocast or dtype == torch.bfloat16
+def of_products(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """In which type products of what is of this type, on this device, are."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else dtype
 
 
 class PictureAttention(Attention, WithKernels):  # type: ignore[misc]  # timm has no types
-    """timm's own, which in bf16 by kernels is given all pictures as one row."""
+    """timm's own, which by kernels is given all pictures as one row."""
 
     def attends(self, device: torch.device, dtype: torch.dtype) -> bool:
         """Whether it is for inputs of this type on this device; ``fused_attn`` then has to be true."""
         drops = self.training and cast(nn.Dropout, self.attn_drop).p > 0
-        wanted = self.by_kernels and in_bf16(device, dtype) and not drops
-        return wanted and attends_compiled(device)
+        return self.by_kernels and not drops and attends_compiled(device, of_products(device, dtype))
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if args or kwargs.get("attn_mask") is not None or not (self.fused_attn and self.attends(x.device, x.dtype)):

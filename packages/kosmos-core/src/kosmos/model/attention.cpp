@@ -1,5 +1,6 @@
-// Attention within the documents of a packed row, in bf16, on a processor that multiplies it. Logits and sums are fp32,
-// and documents are taken from the row as they lie: none is padded, brought to a length or put back.
+// Attention within the documents of a packed row, in bf16 on a processor that multiplies it, or with IN_FP32 in fp32.
+// Logits and sums are fp32, and documents are taken from the row as they lie: none is padded, brought to a length or
+// put back.
 //
 // A head of a document is the work of one thread, a long one's that of several. What is computed does not depend on how
 // many threads there are.
@@ -25,8 +26,8 @@ constexpr int64_t SPLITS = 4;      // tasks at most that the keys of a document 
 constexpr int64_t KEPT = 1 << 25;  // bytes that a thread keeps for the next call
 
 struct Rooms {
-    Room<uint16_t> rows, upstream, shares, changes, queries_turned, upstream_turned;
-    Room<uint32_t> keys, values, pairs, share_pairs, change_pairs, words;
+    Room<Number> rows, upstream, shares, changes, queries_turned, upstream_turned;
+    Room<Word> keys, values, key_words, share_words, change_words, words;
     Room<float> logits, slopes, out, paid, keys_sum, values_sum, turned;
 };
 
@@ -56,9 +57,13 @@ inline __m512 power_of_two(__m512 x) {
     return _mm512_scalef_ps(sum, whole);
 }
 
-inline void put_rounded(__m512 value, uint16_t *to) {
+inline void put_vector(__m512 value, Number *to) {
+#ifdef IN_FP32
+    _mm512_storeu_ps(to, value);
+#else
     const __m256bh rounded = _mm512_cvtneps_pbh(value);
     std::memcpy(to, &rounded, sizeof rounded);
+#endif
 }
 
 // Which of the 16 keys from `i` on are among the first `seen`.
@@ -66,13 +71,13 @@ inline __mmask16 among(int64_t i, int64_t seen) {
     return __mmask16(_bzhi_u32(0xFFFF, std::clamp<int64_t>(seen - i, 0, LANES)));
 }
 
-inline void clear(uint16_t *begin, uint16_t *end) {
-    for (; begin < end; begin += LANES) _mm256_storeu_si256((__m256i *)begin, _mm256_setzero_si256());
+inline void clear(Number *begin, Number *end) {
+    if (begin < end) std::memset(begin, 0, (end - begin) * sizeof *begin);
 }
 
 // Shares of the first `seen` of `read` keys by their logits, before they are divided by their `sum`; zeros behind.
 // Gives the logsumexp.
-inline float share_out(const float *logits, float scale, int64_t seen, int64_t read, uint16_t *to, float &sum) {
+inline float share_out(const float *logits, float scale, int64_t seen, int64_t read, Number *to, float &sum) {
     const int64_t whole = round_up(seen, LANES);
     __m512 most = _mm512_set1_ps(HIDDEN), total = _mm512_setzero_ps();
     for (int64_t i = 0; i < whole; i += LANES)
@@ -83,7 +88,7 @@ inline float share_out(const float *logits, float scale, int64_t seen, int64_t r
         const __m512 apart = _mm512_fmsub_ps(_mm512_loadu_ps(logits + i), by, less);
         const __m512 share = _mm512_maskz_mov_ps(among(i, seen), power_of_two(apart));
         total = _mm512_add_ps(total, share);
-        put_rounded(share, to + i);
+        put_vector(share, to + i);
     }
     clear(to + whole, to + read);
     sum = _mm512_reduce_add_ps(total);
@@ -110,6 +115,21 @@ inline Shares shares_again(const Query &query, int64_t i, float scale, __mmask16
     return {share, _mm512_maskz_mul_ps(own, _mm512_mul_ps(share, _mm512_set1_ps(scale)), change)};
 }
 
+#ifdef IN_FP32
+
+// Of a query its shares and the gradients of their logits. Zeros up to `read`.
+inline void share_backward(const Query &query, float scale, int64_t read, float *shares, float *changes) {
+    const int64_t most = round_up(query.seen, LANES);
+    for (int64_t i = 0; i < most; i += LANES) {
+        const Shares found = shares_again(query, i, scale, among(i, query.seen));
+        _mm512_storeu_ps(shares + i, found.shares);
+        _mm512_storeu_ps(changes + i, found.changes);
+    }
+    for (float *row : {shares, changes}) clear(row + most, row + read);
+}
+
+#else
+
 // 16 numbers of each, one behind the other.
 inline __m512i rounded(__m512 first, __m512 second) { return (__m512i)_mm512_cvtne2ps_pbh(second, first); }
 
@@ -121,37 +141,39 @@ inline __m512i in_pairs(__m512i both) {
 }
 
 // Of two queries: their shares as pairs, and the gradients of their logits, as rows and as pairs. Zeros up to `read`.
-inline void share_backward(const Query &first, const Query &second, float scale, int64_t read, uint32_t *share_pairs,
-                           uint16_t *changes, int64_t of_changes, uint32_t *change_pairs) {
+inline void share_backward(const Query &first, const Query &second, float scale, int64_t read, Word *share_words,
+                           Number *changes, int64_t of_changes, Word *change_words) {
     const int64_t most = round_up(std::max(first.seen, second.seen), LANES);
     for (int64_t i = 0; i < most; i += LANES) {
         const Shares a = shares_again(first, i, scale, among(i, first.seen));
         const Shares b = shares_again(second, i, scale, among(i, second.seen));
         const __m512i shares = rounded(a.shares, b.shares), both = rounded(a.changes, b.changes);
-        _mm512_storeu_si512(share_pairs + i, in_pairs(shares));
-        _mm512_storeu_si512(change_pairs + i, in_pairs(both));
+        _mm512_storeu_si512(share_words + i, in_pairs(shares));
+        _mm512_storeu_si512(change_words + i, in_pairs(both));
         _mm256_storeu_si256((__m256i *)(changes + i), _mm512_castsi512_si256(both));
         _mm256_storeu_si256((__m256i *)(changes + of_changes + i), _mm512_extracti64x4_epi64(both, 1));
     }
     clear(changes + most, changes + read);
     clear(changes + of_changes + most, changes + of_changes + read);
-    for (uint32_t *pairs : {share_pairs, change_pairs}) std::fill(pairs + most, pairs + read, 0u);
+    for (uint32_t *pairs : {share_words, change_words}) std::fill(pairs + most, pairs + read, 0u);
 }
+
+#endif
 
 // Queries `task.begin` to `task.end`, and the logsumexp of each.
 inline void attend_queries(const Row &row, const Task &task, const Heads &q, const Heads &k, const Heads &v,
-                           uint16_t *out, float *sums) {
+                           Number *out, float *sums) {
     Rooms &room = rooms();
     const int64_t D = row.wide(), apart_D = apart_words(D), length = row.length(task.document);
     const int64_t seen_by_all = row.causal ? task.end : length, keys = round_up(seen_by_all, SQUARE),
                   apart = apart_words(keys), of_shares = apart_numbers(keys);
-    uint16_t *taken = room.rows.of(std::max(keys, ROWS) * D), *shares = room.shares.of(ROWS * of_shares);
-    uint32_t *k_turned = room.keys.of(D / 2 * apart), *v_pairs = room.values.of(keys / 2 * apart_D);
+    Number *taken = room.rows.of(std::max(keys, ROWS) * D), *shares = room.shares.of(ROWS * of_shares);
+    Word *k_turned = room.keys.of(D / PER_WORD * apart), *v_words = room.values.of(keys / PER_WORD * apart_D);
     float *logits = room.logits.of(ROWS * apart), *found = room.out.of(ROWS * D);
     take(k, row, task, 0, seen_by_all, keys, taken);
     take_turned(taken, keys, D, k_turned, apart);
     take(v, row, task, 0, seen_by_all, keys, taken);
-    take_pairs(taken, keys, D, v_pairs, apart_D);
+    take_words(taken, keys, D, v_words, apart_D);
     for (int64_t begin = task.begin; begin < task.end; begin += ROWS) {
         const int64_t count = std::min(ROWS, task.end - begin), rows = round_up(count, SQUARE);
         const int64_t read = row.causal ? std::min(keys, round_up(begin + count, SQUARE)) : keys;
@@ -159,7 +181,7 @@ inline void attend_queries(const Row &row, const Task &task, const Heads &q, con
         take(q, row, task, begin, begin + count, rows, taken);
         multiply(rows, read, D, taken, D, k_turned, apart, logits, apart, false);
         for (int64_t r = 0; r < rows; r++) {
-            uint16_t *to = shares + r * of_shares;
+            Number *to = shares + r * of_shares;
             if (r >= count) {
                 clear(to, to + read);
                 continue;
@@ -168,7 +190,7 @@ inline void attend_queries(const Row &row, const Task &task, const Heads &q, con
             sums[row.place(row.bounds[task.document] + begin + r, task.head)] =
                 share_out(logits + r * apart, row.scale, seen, read, to, totals[r]);
         }
-        multiply(rows, D, read, shares, of_shares, v_pairs, apart_D, found, D, false);
+        multiply(rows, D, read, shares, of_shares, v_words, apart_D, found, D, false);
         for (int64_t r = 0; r < count; r++) {
             const float *own = found + r * D, part = 1.0f / totals[r];
             put(out, row, task, begin + r, [=](int64_t i) { return own[i] * part; });
@@ -179,7 +201,7 @@ inline void attend_queries(const Row &row, const Task &task, const Heads &q, con
 // What the backward pass is given: the gradients of what came out, what came out, and the logsumexps.
 struct Upstream {
     Heads gradients;
-    const uint16_t *out;
+    const Number *out;
     const float *sums;
 };
 
@@ -187,8 +209,8 @@ struct Upstream {
 inline void products_with_out(const Row &row, const Task &task, const Upstream &given, float *to) {
     const int64_t first = row.bounds[task.document];
     for (int64_t t = 0; t < row.length(task.document); t++) {
-        const uint16_t *x = given.gradients.at(first + t, task.head);
-        const uint16_t *y = given.out + row.place(first + t, task.head) * row.width;
+        const Number *x = given.gradients.at(first + t, task.head);
+        const Number *y = given.out + row.place(first + t, task.head) * row.width;
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = 0; i < row.width; i++) sum += widen(x[i]) * widen(y[i]);
@@ -198,20 +220,24 @@ inline void products_with_out(const Row &row, const Task &task, const Upstream &
 
 // Gradients of the keys and values of a task, and in `queries` [L + ROWS, D] what they add to those of all queries.
 inline void attend_keys_backward(const Row &row, const Task &task, const Upstream &given, const Heads &q,
-                                 const Heads &k, const Heads &v, float *queries, uint16_t *of_k, uint16_t *of_v) {
+                                 const Heads &k, const Heads &v, float *queries, Number *of_k, Number *of_v) {
     Rooms &room = rooms();
     const int64_t D = row.wide(), apart_D = apart_words(D), first = row.bounds[task.document];
     const int64_t length = row.length(task.document);
     const int64_t most = round_up(std::min(PART, task.end - task.begin), SQUARE), apart = apart_words(most);
     constexpr int64_t TURNED = apart_numbers(ROWS);
-    uint16_t *taken = room.rows.of(std::max(most, ROWS) * D), *upstream = room.upstream.of(ROWS * D);
+    Number *taken = room.rows.of(std::max(most, ROWS) * D), *upstream = room.upstream.of(ROWS * D);
     const int64_t of_changes = apart_numbers(most);
-    uint16_t *changes = room.changes.of(ROWS * of_changes);
-    uint16_t *q_turned = room.queries_turned.of(D * TURNED), *up_turned = room.upstream_turned.of(D * TURNED);
-    uint32_t *k_turned = room.keys.of(D / 2 * apart), *v_turned = room.values.of(D / 2 * apart);
-    uint32_t *k_pairs = room.pairs.of(most / 2 * apart_D), *words = room.words.of(ROWS / 2 * D);
-    uint32_t *share_pairs = room.share_pairs.of(ROWS / 2 * apart),
-             *change_pairs = room.change_pairs.of(ROWS / 2 * apart);
+    Number *changes = room.changes.of(ROWS * of_changes);
+    Number *q_turned = room.queries_turned.of(D * TURNED), *up_turned = room.upstream_turned.of(D * TURNED);
+    Word *k_turned = room.keys.of(D / PER_WORD * apart), *v_turned = room.values.of(D / PER_WORD * apart);
+    Word *k_words = room.key_words.of(most / PER_WORD * apart_D), *words = room.words.of(ROWS / PER_WORD * D);
+    Word *share_words = room.share_words.of(ROWS / PER_WORD * apart);
+#ifdef IN_FP32
+    Word *change_words = changes;
+#else
+    Word *change_words = room.change_words.of(ROWS / PER_WORD * apart);
+#endif
     float *logits = room.logits.of(ROWS * apart), *slopes = room.slopes.of(ROWS * apart);
     float *keys_sum = room.keys_sum.of(D * apart), *values_sum = room.values_sum.of(D * apart);
     float *paid = room.paid.of(length), *turned = room.turned.of(most * D);
@@ -223,7 +249,7 @@ inline void attend_keys_backward(const Row &row, const Task &task, const Upstrea
         take_turned(taken, keys, D, v_turned, apart);
         take(k, row, task, low, high, keys, taken);
         take_turned(taken, keys, D, k_turned, apart);
-        take_pairs(taken, keys, D, k_pairs, apart_D);
+        take_words(taken, keys, D, k_words, apart_D);
         const int64_t from = row.causal ? low : 0, last = from + (length - from - 1) / ROWS * ROWS;
         for (int64_t begin = last; begin >= from; begin -= ROWS) {  // the last see all of these keys
             const int64_t count = std::min(ROWS, length - begin), rows = round_up(count, SQUARE);
@@ -240,15 +266,20 @@ inline void attend_keys_backward(const Row &row, const Task &task, const Upstrea
                 return Query{logits + r * apart, slopes + r * apart, given.sums[row.place(first + own, task.head)],
                              paid[own], seen};
             };
+#ifdef IN_FP32
+            for (int64_t r = 0; r < rows; r++)
+                share_backward(query(r), row.scale, read, share_words + r * apart, changes + r * of_changes);
+#else
             for (int64_t r = 0; r < rows; r += 2)
-                share_backward(query(r), query(r + 1), row.scale, read, share_pairs + r / 2 * apart,
-                               changes + r * of_changes, of_changes, change_pairs + r / 2 * apart);
-            multiply(rows, D, read, changes, of_changes, k_pairs, apart_D, queries + begin * D, D, low > task.begin);
-            multiply(D, read, rows, up_turned, TURNED, share_pairs, apart, values_sum, apart, begin < last);
-            multiply(D, read, rows, q_turned, TURNED, change_pairs, apart, keys_sum, apart, begin < last);
+                share_backward(query(r), query(r + 1), row.scale, read, share_words + r / 2 * apart,
+                               changes + r * of_changes, of_changes, change_words + r / 2 * apart);
+#endif
+            multiply(rows, D, read, changes, of_changes, k_words, apart_D, queries + begin * D, D, low > task.begin);
+            multiply(D, read, rows, up_turned, TURNED, share_words, apart, values_sum, apart, begin < last);
+            multiply(D, read, rows, q_turned, TURNED, change_words, apart, keys_sum, apart, begin < last);
         }
         for (auto [sum, to] : {std::pair(keys_sum, of_k), std::pair(values_sum, of_v)}) {
-            turn((const uint32_t *)sum, apart, D, keys, (uint32_t *)turned, D);
+            turn(bits(sum), apart, D, keys, bits(turned), D);
             for (int64_t t = low; t < high; t++) {
                 const float *own = turned + (t - low) * D;
                 put(to, row, task, t, [=](int64_t i) { return own[i]; });
@@ -257,12 +288,12 @@ inline void attend_keys_backward(const Row &row, const Task &task, const Upstrea
     }
 }
 
-inline void put_queries(const Row &row, const Task &task, const float *from, uint16_t *to) {
+inline void put_queries(const Row &row, const Task &task, const float *from, Number *to) {
     for (int64_t t = 0; t < row.length(task.document); t++, from += row.wide())
         put(to, row, task, t, [=](int64_t i) { return from[i]; });
 }
 
-inline void attend_all(const Row &row, const Heads &q, const Heads &k, const Heads &v, uint16_t *out, float *sums,
+inline void attend_all(const Row &row, const Heads &q, const Heads &k, const Heads &v, Number *out, float *sums,
                        int threads) {
     const std::vector<Task> tasks = tasks_of(row, [](int64_t) { return PART; });
     if (tasks.empty()) return;
@@ -316,7 +347,7 @@ struct Split {
 };
 
 inline void attend_all_backward(const Row &row, const Upstream &given, const Heads &q, const Heads &k, const Heads &v,
-                                uint16_t *of_q, uint16_t *of_k, uint16_t *of_v, int threads) {
+                                Number *of_q, Number *of_k, Number *of_v, int threads) {
     const std::vector<Task> tasks = tasks_of(row, keys_of);
     if (tasks.empty()) return;
     const Split split(row);
@@ -356,17 +387,17 @@ int attends() {
 
 #ifdef HAS_PRODUCTS
 void attend(const int32_t *bounds, int64_t documents, int64_t heads, int64_t width, int causal, float scale,
-            const uint16_t *q, int64_t q_token, int64_t q_head, const uint16_t *k, int64_t k_token, int64_t k_head,
-            const uint16_t *v, int64_t v_token, int64_t v_head, uint16_t *out, float *sums, int threads) {
+            const Number *q, int64_t q_token, int64_t q_head, const Number *k, int64_t k_token, int64_t k_head,
+            const Number *v, int64_t v_token, int64_t v_head, Number *out, float *sums, int threads) {
     const Row row{bounds, documents, heads, width, causal != 0, scale};
     attend_all(row, {q, q_token, q_head}, {k, k_token, k_head}, {v, v_token, v_head}, out, sums, threads);
 }
 
 void attend_backward(const int32_t *bounds, int64_t documents, int64_t heads, int64_t width, int causal, float scale,
-                     const uint16_t *q, int64_t q_token, int64_t q_head, const uint16_t *k, int64_t k_token,
-                     int64_t k_head, const uint16_t *v, int64_t v_token, int64_t v_head, const uint16_t *upstream,
-                     int64_t up_token, int64_t up_head, const uint16_t *out, const float *sums, uint16_t *of_q,
-                     uint16_t *of_k, uint16_t *of_v, int threads) {
+                     const Number *q, int64_t q_token, int64_t q_head, const Number *k, int64_t k_token, int64_t k_head,
+                     const Number *v, int64_t v_token, int64_t v_head, const Number *upstream, int64_t up_token,
+                     int64_t up_head, const Number *out, const float *sums, Number *of_q, Number *of_k, Number *of_v,
+                     int threads) {
     const Row row{bounds, documents, heads, width, causal != 0, scale};
     attend_all_backward(row, {{upstream, up_token, up_head}, out, sums}, {q, q_token, q_head}, {k, k_token, k_head},
                         {v, v_token, v_head}, of_q, of_k, of_v, threads);

@@ -1,4 +1,5 @@
-"""Attention of a packed row on a CPU by ``attention.cpp``: in bf16, where the processor multiplies it.
+"""Attention of a packed row on a CPU by ``attention.cpp``: in bf16, where the processor multiplies it, and in the steps
+of a run in fp32, where PyTorch leaves a processor's widest units alone (``kosmos.model.products``).
 
 Documents are taken from the row as they lie, so nothing is padded, put in order or cut into blocks of few shapes; the
 logits stay in fp32, and of them nothing is kept but a logsumexp for each query.
@@ -19,6 +20,7 @@ from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
 from kosmos.errors import ConfigError
+from kosmos.model import products
 from kosmos.model.cpu_kernels import COUNT, NUMBER, POINTER, WHERE, call, is_plain
 from kosmos.model.segments import Segments
 from kosmos.runtime.native import HAS_THREADS, CppCompilation
@@ -33,25 +35,25 @@ _ARGUMENTS = {
 }
 
 
-def begin_compiling() -> None:
-    """Have the source compiled while the caller goes on, where the processor is one for it.
+def begin_compiling(dtype: torch.dtype) -> None:
+    """Have the source compiled for a type while the caller goes on, where the processor is one for it.
 
     Raises:
         ConfigError: there is no compiler.
     """
-    if _multiplies():
-        _compilation(os.getpid())
+    if _multiplies(dtype):
+        _compilation(os.getpid(), dtype)
 
 
 @functools.cache
-def binary() -> ctypes.CDLL | None:
-    """The compiled source; None where the processor, or a compiler that is older than it, does not multiply bf16.
+def binary(dtype: torch.dtype) -> ctypes.CDLL | None:
+    """The source compiled for a type; None where the processor, or a compiler that is older than it, is not for it.
 
     Raises:
         ConfigError: there is no compiler, or it fails.
     """
     try:
-        found = _compilation(os.getpid()).load() if _multiplies() else None
+        found = _compilation(os.getpid(), dtype).load() if _multiplies(dtype) else None
     except ConfigError:
         _compilation.cache_clear()  # it can be asked for once
         raise
@@ -63,14 +65,16 @@ def binary() -> ctypes.CDLL | None:
     return found
 
 
-@functools.cache
-def _multiplies() -> bool:
-    return bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+def _multiplies(dtype: torch.dtype) -> bool:
+    if dtype == torch.float32:
+        return products.pays()
+    return dtype == torch.bfloat16 and bool(torch.cpu.get_capabilities().get("avx512_bf16"))
 
 
 @functools.cache
-def _compilation(process: int) -> CppCompilation:
-    return CppCompilation(SOURCE, WHERE, threads=HAS_THREADS)
+def _compilation(process: int, dtype: torch.dtype) -> CppCompilation:
+    defined = ["IN_FP32"] if dtype == torch.float32 else []
+    return CppCompilation(SOURCE, WHERE, threads=HAS_THREADS, defined=defined)
 
 
 def can_attend(*given: Tensor, dtype: torch.dtype, scale: float) -> bool:
@@ -79,19 +83,34 @@ def can_attend(*given: Tensor, dtype: torch.dtype, scale: float) -> bool:
     Raises:
         ConfigError: there is no compiler, or it fails.
     """
-    plain = all(is_plain(x) for x in given)
-    return plain and dtype == torch.bfloat16 and scale > 0 and binary() is not None
+    return all(is_plain(x) for x in given) and scale > 0 and attends_compiled(given[0].device, dtype)
 
 
-def attends_compiled(device: torch.device) -> bool:
-    """Whether ``attend`` with ``by_kernels`` is C++ in bf16 on that device."""
-    return device.type == "cpu" and binary() is not None
+def attends_compiled(device: torch.device, dtype: torch.dtype = torch.bfloat16) -> bool:
+    """Whether ``attend`` with ``by_kernels`` is C++ on that device: in fp32 in steps alone, since scores and answers
+    are to be the same with and without it.
+
+    Raises:
+        ConfigError: there is no compiler, or it fails.
+    """
+    wanted = device.type == "cpu" and _multiplies(dtype) and (dtype != torch.float32 or products.in_step())
+    return wanted and binary(dtype) is not None
 
 
-def attend_compiled(q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool, scale: float) -> Tensor:
-    """q, k, v [T, H, d] each -> bf16 [T, H, d]; see ``kosmos.model.attention.attend``."""
+def attend_compiled(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    segments: Segments,
+    *,
+    causal: bool,
+    scale: float,
+    dtype: torch.dtype = torch.bfloat16,
+) -> Tensor:
+    """q, k, v [T, H, d] each -> [T, H, d] in ``dtype``, bf16 or fp32; see ``kosmos.model.attention.attend``."""
     assert q.shape == k.shape == v.shape and len(q) == segments.total, (q.shape, k.shape, v.shape, segments.total)
-    found = _Attention.apply(q, k, v, segments.cu_seqlens(q.device), causal, scale)  # type: ignore[no-untyped-call]
+    bounds = segments.cu_seqlens(q.device)
+    found = _Attention.apply(q, k, v, bounds, causal, scale, dtype)  # type: ignore[no-untyped-call]
     return cast(Tensor, found)
 
 
@@ -102,11 +121,11 @@ def attention_in_documents(
 ) -> tuple[Tensor, Tensor]:
     """
     Args:
-        q, k, v: bf16 [T, H, d], whose last dimension is contiguous.
+        q, k, v: [T, H, d], all in bf16 or fp32, whose last dimension is contiguous.
         bounds: int32 [S + 1], cumulated lengths.
 
     Returns:
-        bf16 [T, H, d], and fp32 [T, H], the logsumexps.
+        [T, H, d] of that type, and fp32 [T, H], the logsumexps.
     """
     out, sums = (
         torch.empty_like(q, memory_format=torch.contiguous_format),
@@ -142,8 +161,10 @@ def _(
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, causal: bool, scale: float) -> Tensor:
-        given = [_taken(x) for x in (q, k, v)]
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, causal: bool, scale: float, dtype: torch.dtype
+    ) -> Tensor:
+        given = [_taken(x, dtype) for x in (q, k, v)]
         out: Tensor
         out, sums = attention_in_documents(*given, bounds, causal, scale)
         ctx.save_for_backward(*given, out, sums, bounds)
@@ -155,12 +176,13 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         *given, out, sums, bounds = ctx.saved_tensors
-        found = attention_in_documents_backward(*given, _taken(gradients[0]), out, sums, bounds, *ctx.settings)
-        return (*(x.to(own) for x, own in zip(found, ctx.dtypes, strict=True)), None, None, None)
+        upstream = _taken(gradients[0], out.dtype)
+        found = attention_in_documents_backward(*given, upstream, out, sums, bounds, *ctx.settings)
+        return (*(x.to(own) for x, own in zip(found, ctx.dtypes, strict=True)), None, None, None, None)
 
 
-def _taken(x: Tensor) -> Tensor:
-    x = x.to(torch.bfloat16)
+def _taken(x: Tensor, dtype: torch.dtype) -> Tensor:
+    x = x.to(dtype)
     return x if x.stride(2) == 1 else x.contiguous()
 
 
@@ -168,8 +190,8 @@ def _call(
     name: str, heads: tuple[Tensor, ...], bounds: Tensor, causal: bool, scale: float, others: tuple[Tensor, ...]
 ) -> None:
     """``others`` are contiguous, in the order of the source."""
-    shape = heads[0].shape
-    assert all(x.shape == shape and x.dtype == torch.bfloat16 and x.stride(2) == 1 for x in heads), name
+    shape, dtype = heads[0].shape, heads[0].dtype
+    assert all(x.shape == shape and x.dtype == dtype and x.stride(2) == 1 for x in heads), name
     assert bounds.dtype == torch.int32 and all(x.is_contiguous() for x in (bounds, *others)), name
     lying = [number for x in heads for number in (x, x.stride(0), x.stride(1))]
-    call(getattr(binary(), name), name, bounds, len(bounds) - 1, *shape[1:], causal, scale, *lying, *others)
+    call(getattr(binary(dtype), name), name, bounds, len(bounds) - 1, *shape[1:], causal, scale, *lying, *others)

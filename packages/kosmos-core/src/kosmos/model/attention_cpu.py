@@ -58,7 +58,7 @@ def attend_on_cpu(
     trains, heads = torch.is_grad_enabled() and dtype in PRODUCTS, q.shape[1]
     scale = q.shape[2] ** -0.5 if scale is None else scale
     if by_kernels and can_attend(q, k, v, dtype=dtype, scale=scale):
-        return attend_compiled(q, k, v, segments, causal=causal, scale=scale)
+        return attend_compiled(q, k, v, segments, causal=causal, scale=scale, dtype=dtype)
     sharing = PRODUCTS[dtype] if trains else SCORES if dtype == torch.bfloat16 else PLAIN
     groups = groups_of(segments, causal=causal, device=q.device, sharing=sharing, heads=heads)
     tell_padding(groups, segments, q, v)

@@ -10,7 +10,11 @@
 #include <numeric>
 #include <vector>
 
+#ifdef IN_FP32
+#include "products_fp32.h"
+#else
 #include "products_bf16.h"
+#endif
 
 #ifdef HAS_PRODUCTS
 
@@ -18,11 +22,14 @@ namespace {
 
 inline int64_t round_up(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
-// [T, H, d] of bf16 numbers, whose last dimension is contiguous.
+// From row to row of a matrix of numbers that is a left side, as `apart_words` has it.
+constexpr int64_t apart_numbers(int64_t columns) { return PER_WORD * apart_words((columns + PER_WORD - 1) / PER_WORD); }
+
+// [T, H, d], whose last dimension is contiguous.
 struct Heads {
-    const uint16_t *first;
+    const Number *first;
     int64_t token, head;
-    const uint16_t *at(int64_t t, int64_t h) const { return first + t * token + h * head; }
+    const Number *at(int64_t t, int64_t h) const { return first + t * token + h * head; }
 };
 
 struct Row {
@@ -82,7 +89,7 @@ struct Room {
 
 // Tokens `begin` to `end` of a head, with zeros behind: [`rows`, D].
 inline void take(const Heads &x, const Row &row, const Task &task, int64_t begin, int64_t end, int64_t rows,
-                 uint16_t *to) {
+                 Number *to) {
     const int64_t first = row.bounds[task.document], wide = row.wide();
     for (int64_t i = begin; i < begin + rows; i++, to += wide) {
         const int64_t own = i < end ? row.width : 0;
@@ -91,26 +98,38 @@ inline void take(const Heads &x, const Row &row, const Task &task, int64_t begin
     }
 }
 
-// The same numbers as the right side of a product that sums over D: words [D / 2, rows].
-inline void take_turned(const uint16_t *from, int64_t rows, int64_t wide, uint32_t *to, int64_t of_to) {
-    turn((const uint32_t *)from, wide / 2, rows, wide / 2, to, of_to);
+// Numbers of a row as words, or a right side's words as numbers.
+inline const uint32_t *bits(const void *numbers) { return (const uint32_t *)numbers; }
+inline uint32_t *bits(void *numbers) { return (uint32_t *)numbers; }
+
+// The same numbers as the right side of a product that sums over D: words [D / PER_WORD, rows].
+inline void take_turned(const Number *from, int64_t rows, int64_t wide, Word *to, int64_t of_to) {
+    turn(bits(from), wide / PER_WORD, rows, wide / PER_WORD, bits(to), of_to);
 }
 
-// And of one that sums over the rows: words [rows / 2, D].
-inline void take_pairs(const uint16_t *from, int64_t rows, int64_t wide, uint32_t *to, int64_t of_to) {
+// And of one that sums over the rows: words [rows / PER_WORD, D].
+inline void take_words(const Number *from, int64_t rows, int64_t wide, Word *to, int64_t of_to) {
+#ifdef IN_FP32
+    for (int64_t i = 0; i < rows; i++) std::memcpy(to + i * of_to, from + i * wide, wide * sizeof *to);
+#else
     for (int64_t i = 0; i < rows; i += 2) pair(from + i * wide, from + (i + 1) * wide, to + i / 2 * of_to, wide);
+#endif
 }
 
-// And as the left side of one that sums over the rows: [D, rows]. `words` has room for [rows / 2, D].
-inline void take_columns(const uint16_t *from, int64_t rows, int64_t wide, uint32_t *words, uint16_t *to,
+// And as the left side of one that sums over the rows: [D, rows]. `words` has room for [rows / PER_WORD, D].
+inline void take_columns(const Number *from, int64_t rows, int64_t wide, [[maybe_unused]] Word *words, Number *to,
                          int64_t of_to) {
-    take_pairs(from, rows, wide, words, wide);
-    turn(words, wide, rows / 2, wide, (uint32_t *)to, of_to / 2);
+#ifdef IN_FP32
+    turn(bits(from), wide, rows, wide, bits(to), of_to);
+#else
+    take_words(from, rows, wide, words, wide);
+    turn(words, wide, rows / 2, wide, bits(to), of_to / 2);
+#endif
 }
 
 // fp32 numbers of a token of a head to where it lies in [T, H, d].
 template <class F>
-void put(uint16_t *to, const Row &row, const Task &task, int64_t t, F value) {
+void put(Number *to, const Row &row, const Task &task, int64_t t, F value) {
     write(to + row.place(row.bounds[task.document] + t, task.head) * row.width, row.width, value);
 }
 

@@ -47,12 +47,10 @@ def begin_kernels(model: OmniModel, dtype: torch.dtype) -> None:
         ConfigError: there is no compiler, or it fails. Nobody tries it again for this model.
     """
     try:
-        if low := dtype == torch.bfloat16:
-            begin_compiling()
+        begin_compiling(dtype)
         use_kernels(model)
         use_products(model, dtype == torch.float32 and products_pay())
-        if low:
-            attention()
+        attention(dtype)
     except ConfigError:
         give_up_kernels(model)
         raise

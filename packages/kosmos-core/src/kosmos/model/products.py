@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ LEAST, THREADS = 20_480, 2
 FAMILY = 26
 """Of AMD's processors, from which on they have units for 512 bits. Those before compute them in two halves, about as
 fast as MKL."""
+BATCH = 16
+"""Items of one length, such as pictures, whose rows are not filled up: so few batches are few sizes as they are."""
 KINDS: list[type[nn.Linear]] = [nn.Linear]
 """Classes of layers that are products as PyTorch computes them, and others that add their ``update`` to one."""
 _OF_A_STEP: ContextVar[bool] = ContextVar("_OF_A_STEP", default=False)
@@ -54,7 +57,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not _can_take(x, weight):
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
-    out = _matrix(F.conv2d(_cells(_filled(rows)), _kernel(weight), bias))[: len(rows)]
+    filled = rows if x.dim() > 2 and 1 < prod(x.shape[:-2]) <= BATCH else _filled(rows)
+    out = _matrix(F.conv2d(_cells(filled), _kernel(weight), bias))
+    out = out if len(out) == len(rows) else out[: len(rows)]  # backward even a slice of all of it clears and copies
     return out.reshape(*x.shape[:-1], len(weight))
 
 
@@ -113,6 +118,11 @@ def frozen(gradients: bool) -> Iterator[None]:
         _OF_A_STEP.reset(before)
 
 
+def in_step() -> bool:
+    """Whether what is computed is of a step: it takes gradients, or is frozen within what does."""
+    return torch.is_grad_enabled() or _OF_A_STEP.get()
+
+
 def has_products(layer: nn.Module) -> bool:
     """Whether it is a layer that ``use_products`` has changed."""
     forward = vars(layer).get("forward")
@@ -120,7 +130,7 @@ def has_products(layer: nn.Module) -> bool:
 
 
 def _forward(layer: Any, x: Tensor) -> Tensor:
-    if not (torch.is_grad_enabled() or _OF_A_STEP.get()):
+    if not in_step():
         as_it_was: Tensor = type(layer).forward(layer, x)
         return as_it_was
     found = linear(x, layer.weight, layer.bias)

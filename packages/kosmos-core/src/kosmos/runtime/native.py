@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -53,17 +53,18 @@ class CppCompilation:
     the compiler to run out. Nothing stays on disk.
     """
 
-    def __init__(self, source: Path, where: str, *, threads: bool = False) -> None:
+    def __init__(self, source: Path, where: str, *, threads: bool = False, defined: Sequence[str] = ()) -> None:
         """
         Args:
             where: field of a run file that asks for it, which ``false`` turns off.
             threads: whether it has threads of OpenMP's; PyTorch, which brings them, then has to be loaded before.
+            defined: names that the source finds defined.
 
         Raises:
             ConfigError: there is no compiler, or it cannot be run.
         """
         self._where = where
-        command = [*_compiler(where, _instead(where)), *_flags(threads)]
+        command = [*_compiler(where, _instead(where)), *_flags(threads), *(f"-D{name}" for name in defined)]
         self._command = shlex.join(command)
         self.owner = os.getpid()
         """The process that it is for."""
