@@ -37,6 +37,10 @@ def said(source, index=0):
 
 
 QUESTIONS = [
+    (
+        {"messages": [{"role": "user", "content": "What?", "images": ["a.png"]}]},
+        "<|user|> <a.png> What? <|end|>",
+    ),
     ({"image": "a.png"}, "<a.png>"),
     ({"image": "a.png", "text": None}, "<a.png>"),
     ({"file_name": "a.png", "text": ""}, "<a.png>"),

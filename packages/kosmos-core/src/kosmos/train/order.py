@@ -37,6 +37,9 @@ PIECES = "pieces"
 it, and have learned more of them as the text of the whole (``kosmos.data.sources.since``)."""
 RULES = "lengths"
 """Those of ``PIECES`` as they are now."""
+TURNS = "turns"
+"""Fact of a run: what is read of turns of chats beside their content. Older runs lack it, and their models have seen
+none of the media that stand there."""
 FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}", f".{PIECES}")
 """How the paths of what counts of a source, and is no setting, end."""
 
@@ -51,7 +54,7 @@ def sample_order(config: RunConfig, sources: Sequence[Source], held_out: Sequenc
     set_of = settings["data"]["sources"] or [{} for _ in sources]
     opened = [{**_facts(source), **entry} for source, entry in zip(sources, set_of, strict=True)]
     beside = {HELD_OUT: {source.name: _facts(source) for source in held_out}} if held_out else {}
-    return {**settings, "data": {**settings["data"], "sources": opened}, PIECES: RULES, **beside}
+    return {**settings, "data": {**settings["data"], "sources": opened}, PIECES: RULES, TURNS: "media", **beside}
 
 
 def with_fingerprints(order: Mapping[str, Any], found: Mapping[int, str]) -> dict[str, Any]:
@@ -90,8 +93,9 @@ def keep_older(before: Mapping[str, Any], now: dict[str, Any], sources: Sequence
         sources: of the run, what it scores among them.
     """
     as_begun(before, sources)
-    if PIECES not in before:
-        now.pop(PIECES, None)
+    for fact in (PIECES, TURNS):
+        if fact not in before:
+            now.pop(fact, None)
     for old, new in zip(before["data"]["sources"], now["data"]["sources"], strict=True):
         for fact in (ENDS, PIECES):
             if fact not in old:
@@ -115,6 +119,8 @@ def as_begun(before: Mapping[str, Any], sources: Sequence[Source]) -> None:
             source.one_end = False
         if not has_rules or (old is not None and PIECES not in old):
             source.refuses_pieces = False
+        if TURNS not in before:
+            source.reads_turns = False
 
 
 def _without(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kosmos.data.document import Segment, Text
-from kosmos.data.sources import chat_turns, forms, messages, preferences, times, tools
+from kosmos.data.sources import chat_turns, forms, messages, preferences, row_media, times, tools
 from kosmos.data.sources.arrays import NO_MORE, Taken
 from kosmos.data.sources.columns import (
     BY_TEMPLATE,
@@ -289,7 +289,7 @@ class DefaultLayout:
             return frozenset(kind for kind, _ in segment_kinds(parts) if kind != "text")
         if (chat := self._chat(row)) is not None:
             # What the row's own columns hold is needed too: where no turn takes it, the row is refused.
-            needed = messages.needs(*chat) | self._chat_media(row).keys()
+            needed = messages.needs(*chat, self.modalities) | self._chat_media(row).keys()
         else:
             needed = frozenset(self.media_of(row))
         return needed | self._absent_media(row) if self._absent else needed
@@ -357,7 +357,7 @@ class DefaultLayout:
         return times.RowTimes(row, self.columns, self.timed)
 
     def _read_chat(
-        self, turns: Any, name: str, held: messages.RowMedia, row: Row, root: MediaRoot
+        self, turns: Any, name: str, held: row_media.RowMedia, row: Row, root: MediaRoot
     ) -> tuple[Segment, ...]:
         """As ``messages.read``, with what stands beside the chat."""
         offers = [tools.offered(self.value(row, role), self.column(role)) for role in chat_turns.OFFERED]
@@ -380,14 +380,14 @@ class DefaultLayout:
             raise SampleError(f"{column} is empty")
         return Text(text, train=True)
 
-    def _row_media(self, row: Row, columns: Mapping[str, str]) -> messages.RowMedia:
+    def _row_media(self, row: Row, columns: Mapping[str, str]) -> row_media.RowMedia:
         """What a chat takes media from: modality to column."""
         held = {name: (path, self.taken.media(name, look_up(row, path))) for name, path in columns.items()}
         # Of a column that is there and empty, too, a text may want a medium, which is then missing.
         wanted = ((m, path) for m, path, plain in self._chat_columns if plain and m not in held)
         # A table writes null where a picture is missing: trained as text, the model would learn to answer without it.
         empty = {modality: (path, None) for modality, path in wanted if path in row}
-        return messages.RowMedia({**empty, **held}, self._times(row))
+        return row_media.RowMedia({**empty, **held}, self._times(row), self.modalities)
 
 
 def _both_hold(modality: str, *columns: str) -> SampleError:

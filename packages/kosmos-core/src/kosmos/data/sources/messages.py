@@ -8,7 +8,7 @@ beside the chat, and turns of the assistant that are not to be learned.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,9 +27,10 @@ from kosmos.data.sources.chat_turns import (
 from kosmos.data.sources.columns import checked_text
 from kosmos.data.sources.media import KEYS, MediaRoot, holds_medium, read_media
 from kosmos.data.sources.pages import refuse_choice
-from kosmos.data.sources.times import RowTimes, edges_of
-from kosmos.data.sources.tools import ANSWER, told
-from kosmos.data.sources.well_known import FOR_OTHERS, WELL_KNOWN
+from kosmos.data.sources.row_media import RowMedia
+from kosmos.data.sources.times import edges_of
+from kosmos.data.sources.tools import told
+from kosmos.data.sources.turn_media import modalities_in, with_media
 from kosmos.errors import SampleError
 
 OBJECTS = "objects"
@@ -39,124 +40,23 @@ _OBJECT = re.compile("<(?:ref-object|bbox)>")
 marks around it, and whether places are in pixels or in thousandths of the picture, of which only the row's author can
 know which are meant."""
 
-_WELL_KNOWN_PLACE = re.compile(f"<(?:{'|'.join(sorted({*WELL_KNOWN.values()}))})>")
-"""In what is asked it means a medium, be it one that the row lacks."""
-
 EDGES = ("start", "end", "begin")
 """Keys of a part have them where others say what ``clip`` does: left out, the whole would stand for a piece of it."""
 
 
-class RowMedia:
-    """The media of a row's own columns: each is taken by the next part or placeholder that names its modality."""
-
-    def __init__(self, held: Mapping[str, tuple[str, Any]], times: RowTimes) -> None:
-        """
-        Args:
-            held: modality to the column that holds its media, and what stands there. A text may say ``<image>`` for
-                these modalities alone: in a chat about HTML it is what it is.
-            times: which stretches of media the row means.
-        """
-        self.times = times
-        self._columns = {modality: column for modality, (column, _) in held.items()}
-        self._media = {modality: _listed(value) for modality, (_, value) in held.items()}
-        self._taken = dict.fromkeys(held, 0)
-        self._meant: dict[str, str] = {}
-        """Name in a placeholder to the modality that is meant, where it is another."""
-        self._placeholder = _placeholder_of(held) if held else None
-
-    def split(self, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """A text as parts with their kinds: what stands between placeholders, and a part for each of them."""
-        pieces = self._placeholder.split(text) if self._placeholder is not None else [text]
-        for number, piece in enumerate(pieces):
-            kind = self._meant.get(piece, piece) if number % 2 else "text"
-            yield kind, {"type": kind} if number % 2 else {"text": piece}
-
-    def is_said(self, text: str) -> bool:
-        """Whether a text says anything beside the places of media."""
-        return any(kind == "text" and piece["text"].strip() for kind, piece in self.split(text))
-
-    def adopt(self, contents: Iterable[Any]) -> None:
-        """Let ``<image>`` stand for the media of the row where it holds those of one other modality alone, as many as
-        there are of it in all texts of the chat, and none of these has a place for them.
-
-        Args:
-            contents: of the turns. Where one is no text, its parts are the places.
-        """
-        if len(self._media) != 1 or FOR_OTHERS in self._media or self._placeholder is None:
-            return
-        [(modality, media)], texts = self._media.items(), list(contents)
-        if not media or not all(isinstance(text, str) for text in texts) or any(map(self._placeholder.search, texts)):
-            return
-        if sum(text.count(f"<{FOR_OTHERS}>") for text in texts) == len(media):
-            self._placeholder, self._meant = _placeholder_of([FOR_OTHERS]), {FOR_OTHERS: modality}
-
-    def leading(self, chat: Iterable[tuple[str, Parts]]) -> list[str]:
-        """Modalities of all media, in order, where nothing in a chat is the place of any: they begin what is asked.
-
-        Args:
-            chat: role and parts of each turn.
-        """
-        media, place = [modality for modality, found in self._media.items() for _ in found], self._placeholder
-        if not media or place is None:
-            return []
-        for role, parts in chat:
-            for kind, part in parts:
-                text = str(part.get("text"))
-                if kind != "text" or place.search(text) or (role == USER and _WELL_KNOWN_PLACE.search(text)):
-                    return []
-        return media
-
-    def take(self, modality: str, what: str) -> Any:
-        """The next medium. Raises SampleError, which says ``what`` asked, where there is none."""
-        media, taken = self._media.get(modality, []), self._taken.get(modality, 0)
-        if taken == len(media):
-            column = self._columns.get(modality, f"{modality}s")
-            if not taken:
-                raise SampleError(f"{what} holds no medium, and the row has none in {column}")
-            raise SampleError(
-                f"{what} is place {taken + 1} for {modality}, and {column} holds {count_of(media)}; take it out, or "
-                "add its medium"
-            )
-        self._taken[modality] = taken + 1
-        return media[taken]
-
-    def check_all_taken(self) -> None:
-        """Raises SampleError where a medium is left: a model that never sees it would learn to answer without."""
-        for modality, media in self._media.items():
-            if (taken := self._taken[modality]) < len(media):
-                raise SampleError(
-                    f"{self._columns[modality]} holds {count_of(media)}, {taken} placed; "
-                    f'put <{modality}> or {{"type": "{modality}"}} where each belongs'
-                )
-
-
-def count_of(media: Sequence[Any]) -> str:
-    return "1 medium" if len(media) == 1 else f"{len(media)} media"
-
-
-def _placeholder_of(names: Iterable[str]) -> re.Pattern[str]:
-    """A line of its own is how it is written, so one line end beside it is no part of the text, unless that is of the
-    frame around what a tool has answered."""
-    begin, end = (re.escape(frame.strip()) for frame in ANSWER)
-    places = "|".join(map(re.escape, names))
-    return re.compile(rf"(?:(?<!\s)(?<!{begin})\n)?<({places})>(?:\n(?!\s|{end}))?")
-
-
-def _listed(value: Any) -> list[Any]:
-    return [item for item in (value if isinstance(value, list | tuple) else [value]) if holds_medium(item)]
-
-
-def needs(turns: Any, name: str) -> frozenset[str]:
-    """Modalities of the parts of a chat.
+def needs(turns: Any, name: str, modalities: tuple[str, ...] = ()) -> frozenset[str]:
+    """Modalities of the parts of a chat, and of the media that its turns name beside their content.
 
     Args:
         name: what errors call the chat.
+        modalities: that are installed.
 
     Raises:
         SampleError: the chat is malformed.
     """
     found: set[str] = set()
     for one in turns_of(turns, name):
+        found.update(modalities_in(one[1], modalities))
         if not isinstance(one[1].get(one[2][1]), str):
             for where, turn, (_, content) in told([one]):
                 check_all_said(turn, where)
@@ -179,7 +79,8 @@ def read(
     """Segments of a chat: the role's mark, the content, ``<|end|>`` for each turn.
 
     A part that only says ``{"type": "image"}`` takes the row's next image, and so does ``<image>`` in a text. Where no
-    medium of the row has a place, all stand in front of what the user says first.
+    medium of the row has a place, all stand in front of what the user says first. Media that a turn names beside its
+    content are parts of it (``turn_media``).
 
     Args:
         name: what errors call the chat.
@@ -195,7 +96,7 @@ def read(
             or an object has one.
     """
     answers, silent = 0, ""
-    spoken = told(list(turns_of(turns, name)))
+    spoken = told([with_media(turn, own, root) for turn in turns_of(turns, name)])
     own.adopt(turn.get(content) for _, turn, (_, content) in spoken)
     chat = [(*read_turn(turn, keys, where), turn, f"{where}.{keys[1]}", where) for where, turn, keys in spoken]
     leading = own.leading((role, parts) for role, parts, *_ in chat)

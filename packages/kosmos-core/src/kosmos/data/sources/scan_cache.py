@@ -25,7 +25,7 @@ from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
 from kosmos.data.unpacked import is_packed, unpacked
 from kosmos.files import replacing
 
-FORMAT = 10
+FORMAT = 11
 """To be raised when opening comes to find something else in the same rows."""
 LEAST_BYTES = 8 << 20
 """Sources of which all files together are smaller are looked at each time, which takes half a second at most."""

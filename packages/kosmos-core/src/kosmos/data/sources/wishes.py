@@ -67,6 +67,9 @@ class WishesOf:
                 if isinstance(content, list):
                     for part in content:
                         self._look(part, found)
+            for modality in needs:
+                for key in turn.keys() & {modality, f"{modality}s"}:
+                    self._look_in_objects(modality, turn[key], found)
         for column, value in row.items():
             if isinstance(value, dict | list):
                 self._look_in_media(column, value, needs, found)
