@@ -117,7 +117,8 @@ def data_(
         sources, held_out = open_both(config, registry)
         wanted = (0 if check else 3) if documents is None else documents
         figures, shown, incidents = look(composition, sources, wanted)
-        warnings = [*_doubtful(composition, sources, held_out), *_rendered(figures), *_named(figures)]
+        warnings = [*_doubtful(composition, sources, held_out)]
+        warnings += [*_rendered(figures, warnings), *_named(figures)]
         warnings += [*_cut(figures, composition.planner), *_disordered(figures)]
         lines = [] if as_json else [*_figure_lines(sources, figures), _step_line(composition, sources, figures)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
@@ -200,12 +201,18 @@ def _disordered(figures: dict[str, Figures | None]) -> Iterator[str]:
             )
 
 
-def _rendered(figures: dict[str, Figures | None]) -> Iterator[str]:
-    """Warnings of texts that spell special tokens, such as chats that another library has laid out."""
+def _rendered(figures: dict[str, Figures | None], told: Sequence[str]) -> Iterator[str]:
+    """Warnings of texts that spell special tokens, such as chats that another library has laid out.
+
+    Args:
+        told: warnings already, of places of media among them.
+    """
     for name, of in figures.items():
-        if of is not None and of.spelled:
+        before = re.sub(r"\d+", "", "\n".join(line for line in told if line.startswith(f"{name}: texts spell ")))
+        spelled = [] if of is None else [one for one in of.spelled if re.sub(r"\d+", "", one) not in before]
+        if spelled:
             yield (
-                f"{name}: texts spell {' '.join(of.spelled)}, which stay plain text, no special tokens; give chats as "
+                f"{name}: texts spell {' '.join(spelled)}, which stay plain text, no special tokens; give chats as "
                 "messages, media in columns of their own (in segments where they stand between texts; in a chat <name> "
                 "of the modality is the place), without any template of a tokenizer (tokenizer.turns says how turns "
                 "are spelled)"

@@ -9,7 +9,6 @@ from kosmos.data.lane import Feed, Lane
 from kosmos.data.plan import DocumentPlan, Planner
 from kosmos.data.quarantine import Incident
 from kosmos.data.shown import named_file, spelled
-from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.data.turn_order import ODDITIES, TurnOrder
 
 LOOKED_AT = 256
@@ -87,7 +86,7 @@ def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, plan
     learned = sum(int(plan.train.sum()) for plan in plans)
     return Figures(
         len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
-        spelled(documents, planner.tokenizer, {*planner.routes, *WELL_KNOWN}), named_file(documents, planner.tokenizer),
+        spelled(documents, planner.tokenizer), named_file(documents, planner.tokenizer),
         sum(len(pieces) > 1 for pieces in documents),
         sum(any(plan.is_torn for plan in pieces) for pieces in documents),
         order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -27,12 +27,6 @@ _SPECIAL = re.compile(
     r"<\|\w{1,40}\|>|<\w{1,30}_(?:soft_token|pad|token|placeholder|context)>|<(?:start|end)_of_\w{1,30}>", re.I
 )
 """As tokenizers call what they put around turns and in the places of media. Some stand many times in turn."""
-_PLACE = re.compile(r"<([A-Za-z]\w{1,29})>")
-"""As texts of others name a medium where it belongs."""
-_AT_EDGE = re.compile(rf"^(?:\s*{_PLACE.pattern})+|(?<!\w)(?:{_PLACE.pattern}\s*)+$", re.MULTILINE)
-"""There, where a line begins or ends: elsewhere it may be code, or what is to be written."""
-_VOID = frozenset("area base br col embed hr input link meta param source track wbr".split())
-"""Elements of HTML that are never closed."""
 MOST_SPELLED = 8
 """Such names that are told."""
 
@@ -86,44 +80,18 @@ def told_apart(found: Sequence[Stretch], plan: DocumentPlan) -> tuple[list[Stret
     return list(found[:count]), list(found[count:])
 
 
-def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer, known: Collection[str]) -> list[str]:
+def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> list[str]:
     """Special tokens, of the tokenizer or called as those of others are, whose names stand in the text of half of the
-    documents, at least; and what stands in their places of media. No more than a few.
+    documents, at least. No more than a few.
 
     They stay plain text there, which hardly anybody means: such texts come of another library's chat template.
-
-    Args:
-        known: what media are called.
     """
     names = [name for name in tokenizer.special_ids if name != getattr(tokenizer, "unknown", None)]
     texts = _texts(documents, tokenizer)
     counts = Counter({name: sum(name in text for text in texts) for name in names})
     for text in texts:
         counts.update(sorted({found for found in _SPECIAL.findall(text) if found not in tokenizer.special_ids}))
-    for pieces in documents:
-        counts.update(_places(pieces, tokenizer, known))
     return [name for name, count in counts.items() if 2 * count >= max(1, len(texts))][:MOST_SPELLED]
-
-
-def _places(pieces: Sequence[DocumentPlan], tokenizer: Tokenizer, known: Collection[str]) -> set[str]:
-    """Names in angles that a document asks with, each as often as it has media (``<sound>``): at the beginning or the
-    end of a line, or anywhere if media are called so. None is closed anywhere, as what an answer is to stand in is."""
-    media = sum(len(plan.media) for plan in pieces)
-    if not media:
-        return set()
-    text = "".join(tokenizer.decode(plan.token_ids[~plan.train].tolist()) for plan in pieces)
-    all_of_it = "".join(tokenizer.decode(plan.token_ids.tolist()) for plan in pieces)
-    found = Counter(_PLACE.findall(text))
-    at_edge = Counter(name for edge in _AT_EDGE.finditer(text) for name in _PLACE.findall(edge[0]))
-    return {
-        f"<{name}>"
-        for name, count in found.items()
-        if count == media
-        and (at_edge[name] == count or name.lower() in known)
-        and name.lower() not in _VOID
-        and f"</{name}>" not in all_of_it
-        and f"<{name}>" not in tokenizer.special_ids
-    }
 
 
 def named_file(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> str:

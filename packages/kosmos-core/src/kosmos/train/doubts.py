@@ -18,6 +18,7 @@ from kosmos.data.chat_template import template
 from kosmos.data.document import Source
 from kosmos.data.foreign import called, first_line
 from kosmos.data.layout_marks import misspelt_marks
+from kosmos.data.place_tags import doubtful_places
 from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.shown import scored_only
@@ -93,6 +94,7 @@ def doubts(
     if not resumed:
         yield from _preferences(config, backbone)
         yield from misspelt_marks(routes, sources)
+        yield from doubtful_places(sources, routes)
         yield from longer_than_stated(routes, sources)
         yield from _never_scored(config) if scored is not None and not scored else ()
         yield from _scored_and_trained(config)
