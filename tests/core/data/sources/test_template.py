@@ -49,6 +49,7 @@ CASES = {
         ("2 of 7, 3", False),
         (" two", True),
     ],
+    "[image:photo[0]]{answers.votes[0]} [image:photo[-1]] → {answer}": ["image", ("7", False), "image", ("two", True)],
     "before [image] after → {n} at {objects.bbox[0]}": [
         ("before", False),
         "image",

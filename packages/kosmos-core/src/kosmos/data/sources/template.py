@@ -2,7 +2,7 @@
 
     "[image] Question: {question} Answer: → {answers.text[0]}"
 
-``[image]`` or ``[image:column]`` is a medium, ``{column}`` a value (with nested paths), ``→`` or ``=>`` the point
+``[image]`` or ``[image:column]`` is a medium, ``{column}`` a value (both with nested paths), ``→`` or ``=>`` the point
 from which the loss counts; without one it counts everywhere. An object becomes its JSON, and so does a list that
 holds objects or lists. ``[[``, ``{{`` and ``}}`` stand for the brackets themselves. Spaces around a medium and around
 the arrow only set them apart: the text beside a medium begins and ends without one, and the answer takes one space in
@@ -76,7 +76,7 @@ Part = Literal | Value | Medium | Arrow
 _TOKEN = re.compile(
     r"(?P<escape>\[\[|\{\{|\}\})"
     r"|(?P<arrow> *(?:→|=>) *)"
-    r"|(?P<medium> *\[(?P<modality>[a-z][a-z0-9_-]*)(?::(?P<column>[^\]]+))?\] *)"
+    r"|(?P<medium> *\[(?P<modality>[a-z][a-z0-9_-]*)(?::(?P<column>(?:[^\[\]]|\[[^\[\]]*\])+))?\] *)"
     r"|(?P<open>\[[a-z][a-z0-9_-]*)"
     r"|\{(?P<value>[^{}]+)\}"
     r"|(?P<stray>[{}])"
