@@ -186,6 +186,18 @@ def test_a_broken_picture_among_the_examples_costs_no_question(
         assert row["shots"] == 2 and row["question"] == {"prompt": "<image>Dark?", "media": row["media"][-1:]}
 
 
+def test_media_of_examples_are_called_as_their_rows_have_it(
+    run: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row | {"image": f"pictures/{row['image']}"} for row in rows_of(pictures)[2:]]
+    asked, answers = lines(run / "named.jsonl", rows), tmp_path / "answers.jsonl"
+    told(capsys, run, {"path": str(asked), "shots": 1}, "--answers", answers)
+    for line, row in zip(rows_of(answers), rows, strict=True):
+        example, own = line["media"]
+        assert own == row["image"] and example in {other["image"] for other in rows} - {own}
+        assert line["question"]["media"] == [own]
+
+
 def test_media_stay_where_they_are() -> None:
     red, green = (Media("image", Path(f"{name}.png")) for name in ("red", "green"))
     found = in_front([(red, Text("It is"), Text(" red\n\n"))], (green, Text("It is")))

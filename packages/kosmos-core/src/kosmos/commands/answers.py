@@ -205,18 +205,16 @@ def choice_row(question: Chosen) -> dict[str, Any]:
     """Which of several answers was chosen as the columns of a line. Raises SampleError as the source does."""
     from kosmos.evaluate.called import called
 
-    origin, row, prompt, media = called(
-        question.source.source, question.source.rows[question.place], question.source.question(question.place)
-    )
+    asks, place = question.source, question.place
+    origin, row, prompt, media = called(asks.source, asks.rows[place], asks.question(place), asks.example_names(place))
     shots: dict[str, Any] = {}
-    if question.source.shots:
-        asked = question.source.asked(question.place)
-        own = called(question.source.source, question.source.rows[question.place], asked)
-        shots = {"shots": question.source.shots, "question": {"prompt": own.prompt, "media": list(own.media)}}
+    if asks.shots:
+        own = called(asks.source, asks.rows[place], asks.asked(place))
+        shots = {"shots": asks.shots, "question": {"prompt": own.prompt, "media": list(own.media)}}
     values, by_length = question.log_probabilities, question.by_length
     chosen = values.index(max(values))
     return {
-        **_asked(question.source.name, origin, row, prompt, media),
+        **_asked(asks.name, origin, row, prompt, media),
         **shots,
         "expected": question.answers[question.right],
         "answer": question.answers[chosen],

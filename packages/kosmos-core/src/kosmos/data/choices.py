@@ -18,7 +18,7 @@ from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.quarantine import Incident
 from kosmos.data.shots import BETWEEN, drawn, in_front, is_same, may_be_same
 from kosmos.data.sources.choices import CALLED, ChoiceLayout, Offer, read_offer
-from kosmos.data.sources.source import RowSource
+from kosmos.data.sources.source import Names, RowSource
 from kosmos.data.spread import spread
 from kosmos.data.turns import is_chat
 from kosmos.errors import SampleError
@@ -141,6 +141,15 @@ class ChoiceSource:
             example = None if number == twin else pool.example(number, asked, chat=chat)
             if example is not None:
                 yield number, example
+
+    def example_names(self, place: int) -> list[Names]:
+        """What the data call the examples that stand in front of the question of a row. Raises SampleError as the
+        source does."""
+        if self.pool is None or not self.shots:
+            return []
+        asked, pool = self._read(self.rows[place]), self.pool
+        each = self._examples(pool, place, asked, chat=self.chat or is_chat(asked))
+        return [pool.source.names(pool.rows[number]) for number, _ in islice(each, self.shots)]
 
     def examples_shown(self, before_each: Callable[[str], None] = lambda origin: None) -> list[int]:
         """Places of the pool's rows that stand in front of any question, but for those that are known to be broken.

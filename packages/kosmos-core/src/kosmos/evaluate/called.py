@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,10 +19,15 @@ class Called(NamedTuple):
     media: tuple[str | None, ...]
 
 
-def called(source: Source, row: int, asked: Document) -> Called:
-    """How to tell of what was asked of a row. Raises SampleError where the row cannot be read."""
+def called(source: Source, row: int, asked: Document, examples: Sequence[Names] = ()) -> Called:
+    """How to tell of what was asked of a row. Raises SampleError where the row cannot be read.
+
+    Args:
+        examples: what the data call the rows that stand in front of the question, and their files.
+    """
     names = source.names(row) if isinstance(source, RowSource) else Names(asked.origin, None, {})
-    media = tuple(_name(medium.source, names.files) for medium in asked.media)
+    files = {file: name for one in (*examples, names) for file, name in one.files.items()}
+    media = tuple(_name(medium.source, files) for medium in asked.media)
     return Called(names.document, names.row, shown(asked), media)
 
 
