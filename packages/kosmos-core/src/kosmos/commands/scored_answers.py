@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kosmos.commands.by_value import ByValue
     from kosmos.config import ComponentConfig
     from kosmos.data.document import Source
+    from kosmos.data.quarantine import Incident
     from kosmos.evaluate.answer import Generated
     from kosmos.evaluate.choices import Chosen
     from kosmos.evaluate.metrics import TextMetric
@@ -113,7 +114,7 @@ def write_answers(
         try:
             parallel.main_only(lambda: _write_choices(chosen, lines, wanted.by))
             if wanted.documents:
-                result |= _score_each(run, sources, wanted, lines, parallel, warn, failed)
+                result |= _score_each(run, sources, wanted, lines, parallel, warn, failed, result["incidents"])
             parallel.main_only(lines.finish)
         except (ConfigError, DataError, NoRoom) as error:
             return error
@@ -139,9 +140,14 @@ def _score_each(
     parallel: Parallel,
     warn: Callable[[str], None],
     failed: dict[str, None],
+    left_out: Sequence[Incident],
 ) -> dict[str, Any]:
     """Metrics of really generated answers by source, None where one failed, of which ``failed`` gets what it raised;
-    and the sources that have several right answers to a question, where there are such."""
+    and the sources that have several right answers to a question, where there are such.
+
+    Args:
+        left_out: of the scores of documents.
+    """
     from kosmos.evaluate.answer_scores import have_several, no_numbers, only_expected, without_several
     from kosmos.evaluate.class_metrics import figures_by_class
 
@@ -153,6 +159,8 @@ def _score_each(
         found = _answered(run, source, number, wanted, lines, parallel, warn)
         scores[source.name], errors = parallel.main_only(partial(figures_and_failed, found, wanted.metrics))
         failed |= dict.fromkeys(errors)
+        for line in _not_scored(source.name, found, left_out):
+            warn(line)
         for line in no_numbers(source.name, scores[source.name]):
             warn(line)
         parallel.main_only(partial(wanted.by.add_answers, source, found, wanted.metrics, wanted.documents))
@@ -164,6 +172,19 @@ def _score_each(
         warn(only_expected([*alone]))
     more = {"several_right_answers": several, "by_class": classes}
     return {"generated": scores, **{name: value for name, value in more.items() if value}}
+
+
+def _not_scored(source: str, answers: Sequence[Generated], left_out: Sequence[Incident]) -> Iterator[str]:
+    """A warning of answers to documents that have no loss: two figures of one table are of different documents then."""
+    origins = [incident.origin.split("/") for incident in left_out if incident.source == source]
+    ends = {"/".join(parts[begin:]) for parts in origins for begin in range(len(parts))}  # answers have no folder
+    found = [one.origin for one in answers if one.origin in ends]
+    if found:
+        yield (
+            f"{source}: {len(found):,} of the {len(answers):,} answers that were generated are of documents that the "
+            f"table leaves out, as they cannot be scored (the first: {found[0]}); the figures of what is generated "
+            "count them, loss and exact match of the table do not (data.tokens_per_pack=N holds longer ones)"
+        )
 
 
 def figures_and_failed(
