@@ -62,6 +62,50 @@ def test_media_are_bytes_or_what_datasets_encodes(tmp_path: Path):
             open_rows(IMAGES, [{"image": given, "text": "red"}])
 
 
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    """A file that lies on its side."""
+    (turned := Image.Exif())[0x0112] = 6
+    Image.effect_noise((6, 4), 50).save(tmp_path / "photo.jpg", exif=turned)
+    return tmp_path / "photo.jpg"
+
+
+def test_pictures_that_were_opened_from_files_are_taken_as_their_files(photo: Path):
+    with Image.open(photo) as first, Image.open(photo) as second:
+        rows = [{"texts": ["Look", None, None], "images": [None, first, second]}, {"texts": ["A"] * 3, "images": None}]
+        source = open_rows(IMAGES, rows)
+        assert [medium.source for medium in source.document(0).media] == [photo.read_bytes()] * 2
+        assert first.getpixel((0, 0)) is not None  # of which nothing was taken away
+        mixed = open_rows(IMAGES, [{"img": one, "text": "red"} for one in (second, Image.new("L", (4, 6)))])
+        assert [mixed.document(n).segments[0].source[:2] for n in (0, 1)] == [b"\xff\xd8", b"\x89P"]
+
+
+def test_pictures_that_were_changed_since_they_were_opened_are_taken_as_they_are(photo: Path):
+    with Image.open(photo) as picture:
+        picture.putpixel((0, 0), 7)
+        medium = open_rows(IMAGES, [{"image": picture, "text": "red"}]).document(0).segments[0]
+    with Image.open(io.BytesIO(medium.source)) as shown:
+        assert np.array_equal(np.asarray(shown), np.asarray(picture)) and shown.getexif()[0x0112] == 6
+
+
+def test_pictures_that_were_closed_before_they_were_read_are_refused(photo: Path):
+    with Image.open(photo) as picture:
+        pass
+    with pytest.raises(
+        ConfigError, match=r"rows\[0\]\.image: .*photo\.jpg cannot be read .* load\(\) it before, or give its"
+    ):
+        open_rows(IMAGES, [{"image": picture, "text": "red"}])
+
+
+def test_pictures_below_the_root_stay_files(photo: Path):
+    with Image.open(photo) as picture:
+        rows = [{"image": picture, "text": "red"}]
+        assert open_rows(IMAGES, rows, root=photo.parent).document(0).segments[0].source == photo
+        (photo.parent / "other").mkdir()
+        other = open_rows(IMAGES, rows, root=photo.parent / "other").document(0).segments[0]
+    assert other.source == photo.read_bytes()
+
+
 def test_a_run_trains_on_rows_and_goes_on_with_the_same_alone(tmp_path: Path):
     def given(rows):
         return [open_rows(RUN, rows, name="sums", template=TEMPLATE, registry=CORE)]

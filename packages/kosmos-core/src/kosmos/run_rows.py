@@ -15,6 +15,7 @@ from kosmos.data.foreign import first_line
 from kosmos.data.sources.file_options import read_options
 from kosmos.data.sources.hub import HubTable
 from kosmos.data.sources.media import NO_FILES
+from kosmos.data.sources.opened_media import as_objects, holds_opened, with_kinds_of
 from kosmos.data.sources.request import Request, checked_root, finish
 from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.splits import Split
@@ -43,8 +44,8 @@ def open_rows(
     Args:
         config: the run from ``make_run``, whose modalities rows may have media of.
         rows: a ``datasets.Dataset``, of which nothing is decoded, or a list of mappings with the same keys. Media are
-            bytes, paths, or objects that ``datasets`` encodes, such as pictures of PIL; of one that was opened from a
-            file it takes the file's name, so load and ``copy()`` it.
+            bytes, paths, or objects that ``datasets`` encodes, such as pictures of PIL. Of one that was opened from a
+            file out of ``root`` the file is read at once, or, where something was decoded already, what it shows.
         name: what metrics call it.
         split: the part to train on or to hold out, by ``data.held_out`` or a column of splits; None is all rows.
         template: as of ``data.sources``, such as ``"[image:photo] Q: {question} A: → {answer}"``.
@@ -71,7 +72,7 @@ def open_rows(
     if not isinstance(name, str) or not name.strip():
         raise ConfigError(f"name: expected a text, such as 'answers', got {name!r:.60}")
     folder = checked_root(None if root is None else Path(root).absolute(), "")
-    table = HubTable(_dataset(rows), name, folder or NO_FILES)
+    table = HubTable(_dataset(rows, folder or NO_FILES), name, folder or NO_FILES)
     request = Request(
         path=name,
         name=name,
@@ -106,8 +107,12 @@ def _check_readable(source: Source) -> None:
     ) from wrong
 
 
-def _dataset(rows: Any) -> Any:
-    """Rows as a dataset. Raises ConfigError where they are something else, or a transform shows them otherwise."""
+def _dataset(rows: Any, root: Path) -> Any:
+    """Rows as a dataset. Raises ConfigError where they are something else, or a transform shows them otherwise.
+
+    Args:
+        root: below which rows may name files.
+    """
     import datasets
 
     if isinstance(rows, datasets.DatasetDict):
@@ -124,8 +129,11 @@ def _dataset(rows: Any) -> Any:
     if not listed or not all(isinstance(row, Mapping) for row in listed):
         wrong = next((row for row in listed if not isinstance(row, Mapping)), rows)
         raise ConfigError(f"rows: {EXPECTED}, got {wrong!r:.60}")
+    opened = holds_opened(listed, root)
+    held = as_objects(listed, root, "rows") if opened else listed
     try:
-        return datasets.Dataset.from_list([as_written(row) for row in listed])
+        table = datasets.Dataset.from_list([as_written(row) for row in held])
+        return with_kinds_of(table, datasets.Dataset.from_list([*map(as_written, listed)])) if opened else table
     except Exception as error:  # whatever the library raises
         raise ConfigError(
             f"rows: no table can be made of them ({first_line(error)}); give each key values of one type"
