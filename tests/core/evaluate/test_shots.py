@@ -223,6 +223,8 @@ def test_a_question_that_is_too_long_with_its_examples_is_left_out_and_named(
     [
         ({"shots": 6}, "6 examples are to stand in front of it, and there are 5", 3),
         ({"shots": 7}, "expected 7 questions to be examples (shots) or more, got 6", 3),
+        ({"shots": 1, "path": "wrong.jsonl"}, "got 0; 6 rows cannot be used, the first: ", 3),
+        ({"shots": 1, "path": "wrong.jsonl"}, "wrong.jsonl:1: answer: 'X' is none of its 2 answers: '1', '2'", 3),
         ({"shots_from": "x.jsonl"}, "shots_from: says where examples are drawn from; say how many", 2),
         ({"shots": -1}, "shots", 2),
         ({"shots": 1, "path": "held.jsonl"}, "all of it is held out; name a file of others (shots_from)", 3),
@@ -232,6 +234,7 @@ def test_examples_that_are_not_there_are_refused(
     run: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any], line: str, status: int
 ) -> None:
     lines(run / "held.jsonl", [{**row, "split": "test"} for row in ASKED])
+    lines(run / "wrong.jsonl", [{**row, "answer": "X"} for row in ASKED])
     entry = {"path": "asked.jsonl", **fields}
     named = json.dumps({**entry, "path": str(run / entry["path"])})
     assert main(["eval", str(run / "run"), "--choices", named, "--workers", "0"]) == status

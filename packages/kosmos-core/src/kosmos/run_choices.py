@@ -122,10 +122,19 @@ def _opened(
         ) from error
     pool = ChoiceSource(_rows(unweighed(trained), path), chat, MOST_EXAMPLES, encode)
     if len(pool.offers) < entry.shots:
-        there = f"got {len(pool.offers)}"
+        there = f"got {len(pool.offers)}{_unusable(pool)}"
         raise DataError(f"data {path!r}: expected {entry.shots} questions to be examples (shots) or more, {there}")
     is_other = Path(path).resolve() != Path(entry.path).resolve()
     return ChoiceSource(asked, chat, max_rows, encode, even, entry.shots, pool, is_other)
+
+
+def _unusable(pool: ChoiceSource) -> str:
+    """How many rows are no question that could be an example, and why the first is none; empty where all are."""
+    if not pool.incidents:
+        return ""
+    first, count = pool.incidents[0], len(pool.incidents)
+    cannot = "1 row cannot be used" if count == 1 else f"{count:,} rows cannot be used, the first"
+    return f"; {cannot}: {first.origin}: {first.cause.removeprefix(f'{first.origin}: ')}"
 
 
 def _parts(config: RunConfig, registry: Registry, entry: ChoicesConfig, path: str) -> Parts:
