@@ -30,7 +30,7 @@ from kosmos.data.sources.pages import refuse_choice
 from kosmos.data.sources.row_media import RowMedia
 from kosmos.data.sources.times import edges_of
 from kosmos.data.sources.tools import told
-from kosmos.data.sources.turn_media import modalities_in, with_media
+from kosmos.data.sources.turn_media import media_keys, modalities_in, with_media
 from kosmos.errors import SampleError
 
 OBJECTS = "objects"
@@ -55,8 +55,10 @@ def needs(turns: Any, name: str, modalities: tuple[str, ...] = ()) -> frozenset[
         SampleError: the chat is malformed.
     """
     found: set[str] = set()
+    keys = media_keys(modalities).keys()
     for one in turns_of(turns, name):
-        found.update(modalities_in(one[1], modalities))
+        if not keys.isdisjoint(one[1]):
+            found.update(modalities_in(one[1], modalities))
         if not isinstance(one[1].get(one[2][1]), str):
             for where, turn, (_, content) in told([one]):
                 check_all_said(turn, where)

@@ -38,11 +38,9 @@ def modalities_in(turn: Mapping[str, Any], modalities: tuple[str, ...]) -> Itera
     Args:
         modalities: that are installed.
     """
-    keys = media_keys(modalities)
-    if not keys.keys().isdisjoint(turn):  # as of most; this runs for every turn at opening
-        for key, modality in keys.items():
-            if _holds(turn.get(key), modality, modalities):
-                yield modality
+    for key, modality in media_keys(modalities).items():
+        if _holds(turn.get(key), modality, modalities):
+            yield modality
 
 
 def with_media(turn: Turn, own: RowMedia, root: MediaRoot) -> Turn:
