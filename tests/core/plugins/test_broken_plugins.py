@@ -17,9 +17,10 @@ from kosmos.cli import GLOBAL_OPTIONS
 from kosmos.commands import chat, generate, train
 from kosmos.components import API_VERSION
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
+from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.file_names import ALIKE
 from kosmos.data.sources.folders import DATA
-from kosmos.data.sources.layouts import FILE_NAME, ROLES
+from kosmos.data.sources.layouts import ROLES
 from kosmos.discovery import DATA_SUFFIXES, OPTIONS, ROW_KEYS, PluginRecord
 from kosmos.errors import ConfigError, PluginError
 from kosmos.plugins import Registry, load_plugins

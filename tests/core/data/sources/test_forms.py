@@ -129,7 +129,7 @@ def test_a_text_that_is_named_goes_first(open_, rows):
         ({"query": "Add.", "response": " "}, "response is empty"),
         ({"prompt": ["x"], "completion": []}, "completion: expected text, got an empty list"),
         ({"texts": []}, "texts: expected a list that is not empty, got an empty list"),
-        ({"texts": ["x"]}, r"texts\[0\]: expected an object with user and assistant, got a string"),
+        ({"texts": [1]}, r"texts\[0\]: expected an object with user and assistant, got a number"),
         ({"texts": [{"user": "x"}]}, r"texts\[0\].assistant: expected text, got null"),
         ({"texts": [{"user": "x", "assistant": ""}]}, r"texts\[0\].assistant is empty"),
         ({"texts": [{"user": "x", "assistant": "y"}, {"user": "x", "assistant": " "}]}, r"texts\[1\].assistant is"),

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kosmos import make_run
 from kosmos.data.document import Media, Text
 from kosmos.data.sources.ordered import read_interleaved
 from kosmos.errors import SampleError
+from kosmos.train.older_rules import keep_older
+from kosmos.train.order import READS, sample_order
 
 from .test_forms import said
 
@@ -29,6 +32,47 @@ def test_lists_of_two_modalities_and_a_column_of_another_name(open_, rows):
 
 def test_texts_without_media(open_, rows):
     assert said(open_(rows({"texts": ["One", None, "two"], "images": [None, None, None]}))) == "[One] [\ntwo]"
+
+
+@pytest.mark.parametrize("beside", [{}, {"images": None}, {"images": []}, {"images": [None, ""]}, {"image": ""}])
+def test_texts_alone_are_learned_whatever_stands_for_no_media(open_, rows, beside):
+    source = open_(rows({"texts": ["just", "text"], **beside}))
+    assert said(source) == "[just] [\ntext]"
+
+
+def test_a_run_that_began_when_texts_alone_were_bad_samples_goes_on_so(open_, rows):
+    source = open_(rows({"texts": ["just", "text"], "images": []}))
+    order = sample_order(make_run({}), [])
+    keep_older(older := {k: v for k, v in order.items() if k != READS}, order, [source])
+    assert order == older
+    with pytest.raises(SampleError, match="texts has 2 places and images 0"):
+        source.document(0)
+
+
+@pytest.mark.parametrize("nothing", [None, [], [None, None]])
+def test_parquet_of_which_half_has_no_media(open_, tmp_path, nothing):
+    images = pa.array([[None, b"\x89PNG"], nothing], pa.list_(pa.binary()))
+    pq.write_table(pa.table({"texts": [["One", None], ["just", "text"]], "images": images}), tmp_path / "rows.parquet")
+    source = open_(tmp_path / "rows.parquet")
+    assert [said(source, index) for index in range(2)] == ["[One] <image>", "[just] [\ntext]"]
+
+
+def test_bytes_of_nothing_are_no_medium(open_, tmp_path):
+    of_bytes = [[None, b"\x89PNG", b""], [b"", b"", b""]]
+    table = pa.table({"texts": [["One", "", "two"], ["a", "b", "c"]], "images": of_bytes})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    source = open_(tmp_path / "rows.parquet")
+    assert [said(source, index) for index in range(2)] == ["[One] <image> [two]", "[a] [\nb] [\nc]"]
+    source.reads_more = False
+    with pytest.raises(SampleError, match="both hold something at place 2"):
+        source.document(0)
+
+
+def test_bytes_of_nothing_in_a_column_or_an_object_are_no_medium(open_, tmp_path):
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    objects = pa.array([{"bytes": b"", "path": None}, None], kind)
+    pq.write_table(pa.table({"image": objects, "audio": [b"", None], "text": ["a", "b"]}), tmp_path / "rows.parquet")
+    assert said(open_(tmp_path / "rows.parquet")) == "[a]"
 
 
 def test_parquet(open_, tmp_path):

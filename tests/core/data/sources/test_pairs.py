@@ -8,7 +8,8 @@ import pytest
 
 from kosmos.data.document import Text
 from kosmos.errors import DataError, SampleError
-from kosmos.train.order import PIECES, as_begun, keep_older
+from kosmos.train.older_rules import as_begun, keep_older
+from kosmos.train.order import PIECES
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import pytest
 
 from kosmos.data.document import Mark, Text
 from kosmos.errors import SampleError
-from kosmos.train.order import PIECES, TURNS, as_begun, keep_older
+from kosmos.train.older_rules import as_begun, keep_older
+from kosmos.train.order import PIECES, READ, READS
 
 ANSWER = {"role": "assistant", "content": "A cat."}
 
@@ -106,7 +107,7 @@ def test_rows_whose_turns_hold_media_of_another_modality_are_left_out(open_, row
 def test_a_run_that_was_begun_before_goes_on_without_them(open_, rows):
     source = open_(rows({"messages": [user("What?", images=["a.png"]), ANSWER]}))
     older = {"data": {"sources": [{"name": source.name}]}, PIECES: "lengths"}
-    newer = {**older, TURNS: "media"}
+    newer = {**older, READS: READ}
     as_begun(newer, [source])
     assert taken(source) == ["a.png", "What?", "A cat."]
     keep_older(older, newer, [source])

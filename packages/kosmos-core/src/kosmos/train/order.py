@@ -13,7 +13,6 @@ from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.shuffle import blocks_of, digest
 from kosmos.data.sources.given import is_noted
-from kosmos.data.sources.source import RowSource
 from kosmos.errors import CheckpointError, KosmosError
 from kosmos.names import listed
 from kosmos.plugins import Registry
@@ -37,9 +36,11 @@ PIECES = "pieces"
 it, and have learned more of them as the text of the whole (``kosmos.data.sources.since``)."""
 RULES = "lengths"
 """Those of ``PIECES`` as they are now."""
-TURNS = "turns"
-"""Fact of a run: what is read of turns of chats beside their content. Older runs lack it, and their models have seen
-none of the media that stand there."""
+READS = "reads"
+"""Fact of a run: what it reads of rows that were bad samples before, or lost something. Older runs lack it
+(``kosmos.data.sources.since``)."""
+READ = ["texts alone", "names in archives", "bytes of nothing", "media of turns"]
+"""``READS`` as they are now."""
 FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}", f".{PIECES}")
 """How the paths of what counts of a source, and is no setting, end."""
 
@@ -54,7 +55,7 @@ def sample_order(config: RunConfig, sources: Sequence[Source], held_out: Sequenc
     set_of = settings["data"]["sources"] or [{} for _ in sources]
     opened = [{**_facts(source), **entry} for source, entry in zip(sources, set_of, strict=True)]
     beside = {HELD_OUT: {source.name: _facts(source) for source in held_out}} if held_out else {}
-    return {**settings, "data": {**settings["data"], "sources": opened}, PIECES: RULES, TURNS: "media", **beside}
+    return {**settings, "data": {**settings["data"], "sources": opened}, PIECES: RULES, READS: READ, **beside}
 
 
 def with_fingerprints(order: Mapping[str, Any], found: Mapping[int, str]) -> dict[str, Any]:
@@ -82,45 +83,6 @@ def _facts(source: Source) -> dict[str, Any]:
     told[ENDS] = "last" if getattr(source, "cuts_texts", False) else None
     told[PIECES] = RULES if getattr(source, "has_time", False) else None
     return {"name": source.name, "documents": len(source), **{name: is_ for name, is_ in told.items() if is_}}
-
-
-def keep_older(before: Mapping[str, Any], now: dict[str, Any], sources: Sequence[Source]) -> None:
-    """As ``as_begun``, in a run that goes on and notes what it goes on with.
-
-    Args:
-        before: ``sample_order`` of its checkpoint.
-        now: of the run, where it is changed.
-        sources: of the run, what it scores among them.
-    """
-    as_begun(before, sources)
-    for fact in (PIECES, TURNS):
-        if fact not in before:
-            now.pop(fact, None)
-    for old, new in zip(before["data"]["sources"], now["data"]["sources"], strict=True):
-        for fact in (ENDS, PIECES):
-            if fact not in old:
-                new.pop(fact, None)
-
-
-def as_begun(before: Mapping[str, Any], sources: Sequence[Source]) -> None:
-    """Take an end for each document of a text file, and rows of pieces as they were read, where a run was begun so.
-
-    Args:
-        before: ``sample_order`` of a checkpoint of the run.
-        sources: of the run. Of what it only scores nothing is noted but what is of all of the run.
-    """
-    opened = {old["name"]: old for old in before["data"]["sources"]}
-    has_rules = PIECES in before or any(PIECES in old for old in opened.values())
-    for source in sources:
-        if not isinstance(source, RowSource):
-            continue
-        old = opened.get(source.name)
-        if old is not None and ENDS not in old:
-            source.one_end = False
-        if not has_rules or (old is not None and PIECES not in old):
-            source.refuses_pieces = False
-        if TURNS not in before:
-            source.reads_turns = False
 
 
 def _without(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:

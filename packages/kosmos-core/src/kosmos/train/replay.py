@@ -14,7 +14,7 @@ from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.lane import Feed, Lane
 from kosmos.train.forecast.rows import next_row
 from kosmos.train.json_lines import step_row
-from kosmos.train.order import as_begun
+from kosmos.train.older_rules import as_begun
 from kosmos.train.output import RunFolder
 
 MOST_IN_TURN = 64

@@ -44,7 +44,7 @@ from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.gone import check_checkpoints
 from kosmos.train.laid_over import laid_over
 from kosmos.train.measure import ALL, Measure, measured
-from kosmos.train.order import as_begun
+from kosmos.train.older_rules import as_begun
 from kosmos.train.other_processors import check_cells
 from kosmos.train.output import RunFolder
 

@@ -30,8 +30,9 @@ from kosmos.train.goodput import COMPILE, Goodput
 from kosmos.train.jumps import jumps, unused_rate
 from kosmos.train.loop import RollBack
 from kosmos.train.new_folder import new_folder
+from kosmos.train.older_rules import keep_older
 from kosmos.train.opening import open_run
-from kosmos.train.order import keep_older, made_by
+from kosmos.train.order import made_by
 from kosmos.train.output import RunFolder
 from kosmos.train.profiling import Profiler
 from kosmos.train.progress import Noting, Reporter, RunResult, RunStart

@@ -27,8 +27,9 @@ import numpy as np
 from kosmos.data.document import Media, Segment, StoredMedia
 from kosmos.data.sources.choice_columns import ASKS, OFFERED, RIGHT, WHOLE, ChoiceColumns, said
 from kosmos.data.sources.columns import Row, is_empty, kind_of, require_column, text_value, top_column
+from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.forms import LETTERS
-from kosmos.data.sources.layouts import FILE_NAME, DefaultLayout
+from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.splits import field_of
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed

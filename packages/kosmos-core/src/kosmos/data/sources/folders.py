@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
+from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.file_names import COMPRESSED, rows_suffix, stem_of, suffix_of
 from kosmos.data.sources.glance import first_columns
 from kosmos.data.sources.joined import ClassFolderTable, JoinedTable
 from kosmos.data.sources.jsonl import index_jsonl, mentions
-from kosmos.data.sources.layouts import FILE_NAME, DefaultLayout
+from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.media import resolve
 from kosmos.data.sources.not_read import NO_BYTES, counted_as
 from kosmos.data.sources.packed import PackedKinds, PackedTexts

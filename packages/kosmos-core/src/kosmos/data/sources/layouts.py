@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from kosmos.data.document import Segment, Text
@@ -27,6 +27,7 @@ from kosmos.data.sources.columns import (
     text_value,
     top_column,
 )
+from kosmos.data.sources.file_column import FILE_NAME, named_file
 from kosmos.data.sources.media import MediaRoot, holds_medium, missing_file, read_media
 from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
 from kosmos.data.sources.right_answers import (
@@ -37,6 +38,7 @@ from kosmos.data.sources.right_answers import (
     right_answers,
     several,
 )
+from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.splits import advice_on, field_of, split_roles, with_meaning
 from kosmos.data.sources.token_numbers import told_of_columns
 from kosmos.data.sources.weights import WEIGHT
@@ -54,9 +56,6 @@ ROLES = ("text", "segments", *CHATS, *forms.ROLES, "system", *chat_turns.OFFERED
 
 LEARNED = ("text", *forms.ASKS.values(), ANSWERS, REFERENCES)
 """Roles of what is learned and of what is right, which a row that is asked may lack."""
-
-FILE_NAME = "file_name"
-"""Column that names a row's medium, of the modality that its suffix means, as ``datasets`` has it in metadata files."""
 
 
 @dataclass(frozen=True)
@@ -194,24 +193,10 @@ class DefaultLayout:
                     raise _both_hold(modality, own, plural)
                 there[modality] = plural
         if not there:
-            return self._named_file(row)
+            return named_file(row, self.suffixes)
         if len(there) < 2:
             return there
         return _in_order(there, row)
-
-    def _named_file(self, row: Row) -> dict[str, str]:
-        """The modality of a row's ``file_name``, with that column; none where the row has none."""
-        if not self.suffixes or not isinstance(name := row.get(FILE_NAME), str):
-            return {}
-        claims = self.suffixes.get(suffix := PurePosixPath(name).suffix.lower(), ())
-        if len(claims) == 1:
-            return {claims[0]: FILE_NAME}
-        what = (
-            f"may be {' or '.join(claims)}; say which: columns: {{{claims[0]}: {FILE_NAME}}}"
-            if claims
-            else ("is of no installed modality")
-        )
-        raise SampleError(f"{FILE_NAME}: {suffix or name!r} {what}")
 
     @cached_property
     def _plurals(self) -> list[tuple[str, str]]:
@@ -262,7 +247,7 @@ class DefaultLayout:
                 raise _both_hold(modality, found[modality], path)
             found.setdefault(modality, path)
         if len(found) < 2:
-            return found or self._named_file(row)
+            return found or named_file(row, self.suffixes)
         return _in_order(found, row)
 
     @cached_property
@@ -306,14 +291,8 @@ class DefaultLayout:
         answer = self._answer_of(form, row) if form in forms.ASKS else ""
         if answer:
             self._check_no_preference(row, answer)
-        if form == forms.TEXTS and is_interleaved(self.value(row, form)) and (beside := self._media_lists(row)):
-            if not is_empty(self.value(row, "system")):
-                raise SampleError(
-                    f"{self.column('system')}: {self.column(form)} is no chat, and has no turn of a system"
-                )
-            beside |= {m: (column, row.get(column)) for m, column in media.items() if m not in beside}
-            texts, read = self.value(row, form), partial(self._read_value, row, files)
-            return tuple(read_interleaved(texts, self.column(form), beside, read))
+        if form == forms.TEXTS and self._is_interleaved(row, media):
+            return tuple(self._interleaved(row, media, files))
         if form is not None and form != forms.GOES_ON:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
             turns = forms.turns(form, partial(self.value, row), self.column, answer, asked=self.asked, row=row)
@@ -340,13 +319,29 @@ class DefaultLayout:
             return ()
         return several(right_answers(self.value(row, role), self.column(role)))
 
+    def _is_interleaved(self, row: Row, media: Mapping[str, str]) -> bool:
+        """Whether a row's ``texts`` stand in turn with ``media``, or alone."""
+        if not is_interleaved(self.value(row, forms.TEXTS)):
+            return False
+        return bool(self._media_lists(row)) or not (media or is_read_before())
+
+    def _interleaved(self, row: Row, media: Mapping[str, str], files: MediaRoot) -> Iterator[Segment]:
+        texts, column = self.value(row, forms.TEXTS), self.column(forms.TEXTS)
+        if not is_empty(self.value(row, "system")):
+            raise SampleError(f"{self.column('system')}: {column} is no chat, and has no turn of a system")
+        beside = self._media_lists(row)
+        beside |= {m: (column, row.get(column)) for m, column in media.items() if m not in beside}
+        return read_interleaved(texts, column, beside, partial(self._read_value, row, files))
+
     def _media_lists(self, row: Row) -> dict[str, tuple[str, Any]]:
-        """Modality to its column, of those that hold a list, and to what it holds: null alone, too."""
+        """Modality to its column, of those that hold a list, and to what it holds: null alone, too. An empty list is
+        none, as null is."""
         held: dict[str, tuple[str, Any]] = {}
         for modality, path, plain in self._chat_columns:
             if modality not in held and (path if plain else top_column(path, row)) in row:
                 value = self.taken.media(modality, look_up(row, path))
-                held |= {modality: (path, value)} if isinstance(value, list | tuple) else {}
+                is_list = isinstance(value, list | tuple) and (len(value) > 0 or is_read_before())
+                held |= {modality: (path, value)} if is_list else {}
         return held
 
     def _read_value(self, row: Row, root: MediaRoot, modality: str, value: Any) -> Iterator[Segment]:

@@ -22,6 +22,7 @@ from kosmos.data.sources.arrays import ARRAY, NO_MORE, Taken, read_rate
 from kosmos.data.sources.columns import kind_of
 from kosmos.data.sources.misspelt import meant
 from kosmos.data.sources.pages import refuse_choice
+from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.times import clip_beside, read_clip
 from kosmos.data.sources.wish_names import stated_rate
 from kosmos.errors import SampleError
@@ -276,14 +277,19 @@ def _not_empty(span: FileSpan) -> FileSpan:
 
 
 def holds_medium(value: Any) -> bool:
-    """Whether a value is a medium or a list with one. No medium is null, what is empty, or an object of nulls."""
+    """Whether a value is a medium or a list with one. No medium is null, what is empty, or an object of such."""
     if value is None or isinstance(value, str):  # most are; this runs for every row at opening
         return bool(value)
     if isinstance(value, list | tuple):
         return any(map(holds_medium, value))
     if isinstance(value, Mapping):
-        return any(part is not None for part in value.values())
-    return value is not None
+        return any(part is not None and not _no_bytes(part) for part in value.values())
+    return not _no_bytes(value)
+
+
+def _no_bytes(value: Any) -> bool:
+    """Whether it is how a table of bytes writes that there is nothing."""
+    return isinstance(value, bytes) and not value and not is_read_before()
 
 
 def _held(modality: str, item: Any) -> Any:

@@ -25,6 +25,7 @@ from kosmos.data.sources.delimited import DelimitedTable
 from kosmos.data.sources.empty_rows import empty_rows
 from kosmos.data.sources.examine import HELD_OUT, Examiner, choose_rows
 from kosmos.data.sources.facts import Facts
+from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.file_options import FileOptions
 from kosmos.data.sources.first_line import refuse_row_for_names
 from kosmos.data.sources.forms import ASKS
@@ -34,7 +35,7 @@ from kosmos.data.sources.json_list import JsonListTable, begins_list
 from kosmos.data.sources.json_object import told_of_file, told_of_row
 from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.data.sources.layout import Layout
-from kosmos.data.sources.layouts import FILE_NAME, ROLES, DefaultLayout
+from kosmos.data.sources.layouts import ROLES, DefaultLayout
 from kosmos.data.sources.learned_numbers import learned_numbers
 from kosmos.data.sources.pairs_of_answers import PairLayout, may_hold_pairs
 from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_absent, offered_in_vain

@@ -1,19 +1,19 @@
-"""What has come to be refused since runs were begun that learned it: they go on with what they have.
+"""What has come to be refused, or to be read, since runs were begun: they go on with what they have.
 
 What is refused as data are opened costs a run that goes on nothing: it was begun with them. Rows are bad samples each
-time that they are drawn, so that a run notes whether it was begun with those rules (``kosmos.train.order.PIECES``). It
-notes likewise what has come to be read since (``TURNS``).
+time that they are drawn, so that a run notes whether it was begun with those rules (``kosmos.train.order.PIECES``). So
+it is with rows that were bad samples, or lost something, and are read now (``kosmos.train.order.READS``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 
 _opened = ContextVar("_opened", default=False)
 _drawn = ContextVar("_drawn", default=False)
-_turns_read = ContextVar("_turns_read", default=True)
+_read = ContextVar("_read", default=False)
 
 
 @contextmanager
@@ -45,15 +45,26 @@ def is_drawn_before() -> bool:
 
 
 @contextmanager
-def turns_not_read() -> Iterator[None]:
-    """Rows that are drawn are those of a run that has learned nothing of media that turns name beside their content."""
-    token = _turns_read.set(False)
+def read_before() -> Iterator[None]:
+    """Rows that are drawn are those of a run to which some were bad samples, or lost something, that are read now."""
+    token = _read.set(True)
     try:
         yield
     finally:
-        _turns_read.reset(token)
+        _read.reset(token)
 
 
-def are_turns_read() -> bool:
-    """Whether media that turns of chats name beside their content are read."""
-    return _turns_read.get()
+def is_read_before() -> bool:
+    return _read.get()
+
+
+def as_drawn(*, refuses_pieces: bool, reads_more: bool) -> ExitStack | nullcontext[None]:
+    """The rules of a source for the rows that are drawn."""
+    if refuses_pieces and reads_more:  # as of most: this runs for every row
+        return nullcontext()
+    older = ExitStack()
+    if not refuses_pieces:
+        older.enter_context(drawn_before())
+    if not reads_more:
+        older.enter_context(read_before())
+    return older

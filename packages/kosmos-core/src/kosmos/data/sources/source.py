@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -15,7 +14,7 @@ from kosmos.data.document import Blocks, Document, Segment, Source, Text
 from kosmos.data.sources.columns import Row, look_up
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.media import MisspeltFileError, NoSuchFileError, OutsideRootError, resolve, without_rates
-from kosmos.data.sources.since import drawn_before, turns_not_read
+from kosmos.data.sources.since import as_drawn
 from kosmos.data.sources.weights import weight_of
 from kosmos.errors import SampleError
 
@@ -145,8 +144,8 @@ class RowSource:
     """Whether media of its rows have time, so that a row may be of a piece of one."""
     refuses_pieces: bool = True
     """Whether all rows of pieces that are known as such are refused. Runs that were begun earlier have learned some."""
-    reads_turns: bool = True
-    """Whether media that turns of chats name beside their content are read. Runs that were begun earlier lack them."""
+    reads_more: bool = True
+    """Whether all is read that runs which were begun earlier did not read (``kosmos.data.sources.since``)."""
     weighs: bool = True
     """Whether its rows are asked what they weigh: those that are only scored are not."""
 
@@ -186,10 +185,7 @@ class RowSource:
         """The document of row ``index``. Raises SampleError, which names its origin, where it cannot be used."""
         row, origin = int(self.rows[index]), self.origin(index)
         try:
-            with (
-                nullcontext() if self.refuses_pieces else drawn_before(),
-                nullcontext() if self.reads_turns else turns_not_read(),
-            ):
+            with as_drawn(refuses_pieces=self.refuses_pieces, reads_more=self.reads_more):
                 held = self.table.row(row)
                 segments, rejected = self._both(held, self.table.root(row))
             references = self.layout.references(held)

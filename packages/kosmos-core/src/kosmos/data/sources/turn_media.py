@@ -15,7 +15,7 @@ from kosmos.data.sources.chat_turns import ROLE_MARKS, Turn, parts_of
 from kosmos.data.sources.columns import checked_text
 from kosmos.data.sources.media import KEYS, MediaRoot, holds_medium
 from kosmos.data.sources.row_media import RowMedia
-from kosmos.data.sources.since import are_turns_read
+from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.times import RowTimes
 from kosmos.data.sources.well_known import WELL_KNOWN, differ, is_medium
 from kosmos.errors import SampleError
@@ -55,7 +55,7 @@ def with_media(turn: Turn, own: RowMedia, root: MediaRoot) -> Turn:
             place while others have one.
     """
     where, said, keys = turn
-    if media_keys(own.modalities).keys().isdisjoint(said) or not are_turns_read():
+    if media_keys(own.modalities).keys().isdisjoint(said) or is_read_before():
         return turn
     held = _held(said, own, where)
     content = said.get(keys[1])

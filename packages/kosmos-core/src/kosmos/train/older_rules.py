@@ -1,0 +1,50 @@
+"""Rows as they were read when a run was begun, where that was before they came to be read otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kosmos.data.document import Source
+from kosmos.data.sources.source import RowSource
+from kosmos.train.order import ENDS, PIECES, READS
+
+
+def keep_older(before: Mapping[str, Any], now: dict[str, Any], sources: Sequence[Source]) -> None:
+    """As ``as_begun``, in a run that goes on and notes what it goes on with.
+
+    Args:
+        before: ``sample_order`` of its checkpoint.
+        now: of the run, where it is changed.
+        sources: of the run, what it scores among them.
+    """
+    as_begun(before, sources)
+    for fact in (PIECES, READS):
+        if fact not in before:
+            now.pop(fact, None)
+    for old, new in zip(before["data"]["sources"], now["data"]["sources"], strict=True):
+        for fact in (ENDS, PIECES):
+            if fact not in old:
+                new.pop(fact, None)
+
+
+def as_begun(before: Mapping[str, Any], sources: Sequence[Source]) -> None:
+    """Take an end for each document of a text file, and rows of pieces and rows that were bad samples as they were
+    read, where a run was begun so.
+
+    Args:
+        before: ``sample_order`` of a checkpoint of the run.
+        sources: of the run. Of what it only scores nothing is noted but what is of all of the run.
+    """
+    opened = {old["name"]: old for old in before["data"]["sources"]}
+    has_rules = PIECES in before or any(PIECES in old for old in opened.values())
+    for source in sources:
+        if not isinstance(source, RowSource):
+            continue
+        old = opened.get(source.name)
+        if old is not None and ENDS not in old:
+            source.one_end = False
+        if not has_rules or (old is not None and PIECES not in old):
+            source.refuses_pieces = False
+        if READS not in before:
+            source.reads_more = False
