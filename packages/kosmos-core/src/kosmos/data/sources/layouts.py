@@ -29,6 +29,7 @@ from kosmos.data.sources.columns import (
 )
 from kosmos.data.sources.file_column import FILE_NAME, named_file
 from kosmos.data.sources.media import MediaRoot, holds_medium, missing_file, read_media
+from kosmos.data.sources.members import members_of
 from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
 from kosmos.data.sources.right_answers import (
     ANSWERS,
@@ -280,7 +281,7 @@ class DefaultLayout:
         return needed | self._absent_media(row) if self._absent else needed
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
-        files = MediaRoot(root, self.suffixes, self.taken)
+        files = MediaRoot(root, self.suffixes, self.taken, members_of(row))
         if (parts := self.value(row, "segments")) is not None:
             return tuple(read_segments(parts, files, self._times(row)))
         if (chat := self._chat(row)) is not None:

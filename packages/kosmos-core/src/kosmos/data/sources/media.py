@@ -20,6 +20,7 @@ import numpy as np
 from kosmos.data.document import FileSpan, Media, Segment, StoredMedia
 from kosmos.data.sources.arrays import ARRAY, NO_MORE, Taken, read_rate
 from kosmos.data.sources.columns import kind_of
+from kosmos.data.sources.members import Members
 from kosmos.data.sources.misspelt import meant
 from kosmos.data.sources.pages import refuse_choice
 from kosmos.data.sources.since import is_read_before
@@ -56,6 +57,10 @@ class MisspeltFileError(NoSuchFileError):
     """The same, and one is there whose name is written nearly so."""
 
 
+class NotInSampleError(NoSuchFileError):
+    """The same, of a row that is a sample of an archive with other media."""
+
+
 class NotAFileError(SampleError):
     """A row names a folder, a pipe or the like as a file."""
 
@@ -73,19 +78,25 @@ class MediaRoot(NamedTuple):
     """Suffix to the modalities that may be meant by it: what names of their media may lack."""
     taken: Taken = NO_MORE
     """What processors take beside files."""
+    members: Members | None = None
+    """Files of the row's sample, where it is one of an archive."""
 
-    def file(self, modality: str, name: str) -> Path:
-        """As ``resolve``. A name without a suffix that is no file stands for the one file beside it that has it and a
-        suffix of the modality, in small or in capital letters.
+    def file(self, modality: str, name: str) -> Path | FileSpan:
+        """A file of the row's sample, else as ``resolve``. A name without a suffix that is no file stands for the one
+        file beside it that has it and a suffix of the modality, in small or in capital letters.
 
         Raises:
             SampleError: as of ``resolve``, or there are several such files.
         """
+        if self.members is not None and (found := self.members.find(name)) is not None:
+            return found
         try:
             return resolve(self.folder, name)
-        except (NoSuchFileError, NotAFileError):
+        except (NoSuchFileError, NotAFileError) as error:
             name = _without_scheme(name)
             beside = {} if PurePosixPath(name).suffix else self._beside(modality, name)
+            if not beside and self.members is not None and self.members.files and isinstance(error, NoSuchFileError):
+                raise NotInSampleError(f"{name}: no file of the sample, which holds {self.members}; {error}") from error
             if not beside:
                 raise
         if len(beside) > 1:
@@ -238,7 +249,7 @@ def decode_base64(text: Any) -> bytes:
     return data
 
 
-def read_source(modality: str, value: Any, root: MediaRoot) -> bytes | Path:
+def read_source(modality: str, value: Any, root: MediaRoot) -> bytes | Path | FileSpan:
     """A medium's source from what a row holds: a path, a ``data:`` URL, bytes, or an object with one of them.
 
     Objects may have ``bytes`` and ``path`` (Hugging Face), ``url`` or ``data`` in base64 (OpenAI).
@@ -361,6 +372,10 @@ def read_media(
                     for said in (item, held):
                         if isinstance(said, Mapping):
                             refuse_choice(said, (*KEYS, modality), has_time=has_time)
-                    yield Media(modality, read_source(modality, held, root), span, _rate_of_file(modality, held, taken))
+                    source, rate = read_source(modality, held, root), _rate_of_file(modality, held, taken)
+                    if isinstance(source, FileSpan) and rate is None:
+                        yield StoredMedia(modality, _not_empty(source), span)
+                        continue
+                    yield Media(modality, source.read() if isinstance(source, FileSpan) else source, span, rate)
             except SampleError as error:
                 raise type(error)(f"{modality}: {error}") from error

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from kosmos.data.document import Blocks, Document, Segment, Source, Text
 from kosmos.data.sources.columns import Row, look_up
 from kosmos.data.sources.layout import Layout
-from kosmos.data.sources.media import MisspeltFileError, NoSuchFileError, OutsideRootError, resolve, without_rates
+from kosmos.data.sources.media import (
+    MisspeltFileError,
+    NoSuchFileError,
+    NotInSampleError,
+    OutsideRootError,
+    resolve,
+    without_rates,
+)
 from kosmos.data.sources.since import as_drawn
 from kosmos.data.sources.weights import weight_of
 from kosmos.errors import SampleError
@@ -209,7 +216,11 @@ class RowSource:
         """What to do, behind a message, where a file that the row names is not there and no folder was named."""
         if self.root_field and isinstance(error, OutsideRootError):
             return f" ({self.root_field})"
-        if not self.root_field or not isinstance(error, NoSuchFileError) or isinstance(error, MisspeltFileError):
+        if (
+            not self.root_field
+            or not isinstance(error, NoSuchFileError)
+            or isinstance(error, MisspeltFileError | NotInSampleError)
+        ):
             return ""
         return (
             f"; if the media are in another folder than {self.table.root(row).absolute()}, set {self.root_field} to it"

@@ -13,6 +13,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,12 +28,16 @@ from kosmos.data.sources.columns import Row, kind_of, top_column
 from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.file_names import suffix_of
 from kosmos.data.sources.folders import LINK, modality_of
+from kosmos.data.sources.forms import TEXTS
 from kosmos.data.sources.jsonl import MAX_ROW_BYTES
 from kosmos.data.sources.layout import Layout
-from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.layouts import CHATS, DefaultLayout
 from kosmos.data.sources.media import THERE
+from kosmos.data.sources.members import Members, SampleRow, named_at_places, parted
+from kosmos.data.sources.ordered import is_interleaved
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
 from kosmos.data.sources.scan_cache import Record, ScanRecord
+from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.source import Extent
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
@@ -42,6 +47,8 @@ MAX_FILE_BYTES = 1 << 30
 MOST_HEADER_BYTES = 1 << 20
 """Of what belongs to the next header, such as a long name, which ``tarfile`` reads as a whole."""
 JSON, TEXT = "json", "txt"
+ORDERED = ("segments", *CHATS)
+"""Roles of lists whose parts may name media."""
 SPARSE = -1
 """Stands for the size of a file that does not lie in one piece."""
 _NUMBERED = re.compile(r"([0-9]{1,18})\.(.+)", re.DOTALL)
@@ -84,6 +91,10 @@ class TarTable:
     """Suffixes of files that are no text."""
     unplaced: Mapping[str, str]
     """Suffix to modality of media that nothing asks for, though the layout leaves open which are meant."""
+    texts: str = TEXTS
+    """Column of a ``.json`` that holds texts in turn with media."""
+    ordered: tuple[str, ...] = ORDERED
+    """Columns of a ``.json`` whose parts may name media."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -142,9 +153,12 @@ class TarTable:
         if numbered_texts or found.keys().isdisjoint({JSON, TEXT, *self.modalities, *self.wanted}):
             named = _called(suffixes)
             raise SampleError(f"holds no .txt, .json or medium of this run, but {named} (a name ends at its first dot)")
-        row: dict[str, Any] = {"id": f"{self.path.name}:{self.keys[index]}", "__key__": self.keys[index]}
+        row = SampleRow({"id": f"{self.path.name}:{self.keys[index]}", "__key__": self.keys[index]})
         if JSON in found:
             row |= self._spread(value(found[JSON], JSON))
+            if not is_read_before():
+                media_files = {suffix: file for suffix, file in found.items() if suffix in self.binary}
+                row.members = Members(self.keys[index], media_files, partial(self._span, MAX_FILE_BYTES))
         row |= {suffix: value(file, suffix) for suffix, file in found.items() if suffix in self.wanted}
         if TEXT in found:
             row["text"] = value(found[TEXT], TEXT)
@@ -155,10 +169,22 @@ class TarTable:
         said = row if JSON in found else {}  # which may name media of its own, or be a chat
         if not media and "text" in row and not any(m in said or f"{m}s" in said for m in self.modalities.values()):
             self._check_text_is_all(suffixes)
+        placed = {*()} if row.members is None else row.members.named([said.get(column) for column in self.ordered])
         for modality, several in media.items():
+            if self._is_placed(row.members, said, modality, several):
+                continue
+            several = [suffix for suffix in several if suffix not in placed]
             names = row.pop(f"{modality}s", None) or row.get(modality)  # by which the .json knows them
-            row[modality] = [value(found[suffix], suffix) for suffix in _in_order(several, names)]
+            if several:
+                row[modality] = [value(found[suffix], suffix) for suffix in _in_order(several, names)]
         return row
+
+    def _is_placed(self, members: Members | None, said: Row, modality: str, several: Sequence[str]) -> bool:
+        """As of ``named_at_places``, for media of a modality."""
+        texts = said.get(self.texts)
+        if members is None or texts is None or not is_interleaved(texts):
+            return False
+        return named_at_places(members, said, len(texts), (f"{modality}s", modality), several)
 
     def _check_text_is_all(self, suffixes: Sequence[str]) -> None:
         """Raises SampleError where a text would be learned without the media beside it."""
@@ -179,14 +205,14 @@ class TarTable:
     def _value(self, file: int, suffix: str) -> Any:
         """What a file holds: where a medium lies, else text, parsed where it is JSON."""
         if suffix in self.binary:
-            return self._span(file, MAX_FILE_BYTES)
-        text = decoded(self._span(file, MAX_ROW_BYTES).read(), f".{suffix}")
+            return self._span(MAX_FILE_BYTES, file)
+        text = decoded(self._span(MAX_ROW_BYTES, file).read(), f".{suffix}")
         try:
             return json.loads(text) if suffix.rpartition(".")[2] == JSON else text.rstrip("\r\n")
         except (ValueError, RecursionError) as error:
             raise SampleError(f".{suffix}: not JSON ({first_line(error)})") from error
 
-    def _span(self, file: int, most: int) -> FileSpan:
+    def _span(self, most: int, file: int) -> FileSpan:
         begin, nbytes, suffix = self.begin.item(file), self.nbytes.item(file), self.suffixes[file]
         if nbytes == SPARSE:
             raise SampleError(f".{suffix}: is stored with holes; write the archive without --sparse")
@@ -225,6 +251,7 @@ def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout, le
     table = TarTable(
         path, keys, known["first"], PackedKinds.of(kinds, known["suffixes"]), known["begin"], known["nbytes"],
         modalities, wanted, frozenset(binary), unplaced if isinstance(layout, DefaultLayout) else {},
+        layout.columns.get(TEXTS, TEXTS), tuple(layout.columns.get(role, role) for role in ORDERED),
     )  # fmt: skip
     counts = np.bincount(known["suffixes"], minlength=len(kinds)).tolist()
     used = {JSON, TEXT, *table.modalities, *table.wanted}
@@ -288,7 +315,7 @@ def _by_sample(names: Mapping[str, tuple[int, int]]) -> Record:
     keys: dict[str, int] = {}
     owners, suffixes, places = [], [], []
     for name, place in names.items():
-        key, suffix = _parted(name.rstrip("/"))
+        key, suffix = parted(name.rstrip("/"))
         if key:
             owners.append(keys.setdefault(key, len(keys)))
             suffixes.append(suffix)
@@ -304,13 +331,6 @@ def _by_sample(names: Mapping[str, tuple[int, int]]) -> Record:
         "begin": np.ascontiguousarray(begin),
         "nbytes": np.ascontiguousarray(nbytes),
     }
-
-
-def _parted(name: str) -> tuple[str, str]:
-    """A file's name up to the first dot of its last part, and what is behind it; "" where it is hidden or has none."""
-    folder, slash, last = name.rpartition("/")
-    stem, _, suffix = last.partition(".")
-    return (f"{folder}{slash}{stem}".removeprefix("./"), suffix.lower()) if stem and suffix else ("", "")
 
 
 def _parted_number(suffix: str) -> tuple[int | None, str]:
@@ -341,7 +361,7 @@ def _in_order(suffixes: Sequence[str], names: Any) -> Sequence[str]:
             f"holds {_called(suffixes)}, whose order nobody can tell; give each a number of its own (.0.jpg, .1.jpg)"
         )
     there = names if isinstance(names, list) else []
-    named = [_parted(name)[1] for name in there if isinstance(name, str)]
+    named = [parted(name)[1] for name in there if isinstance(name, str)]
     return named if sorted(named) == sorted(suffixes) else sorted(suffixes, key=lambda suffix: numbers[suffix] or 0)
 
 

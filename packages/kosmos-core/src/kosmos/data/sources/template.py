@@ -30,6 +30,7 @@ from kosmos.data.sources.columns import (
 )
 from kosmos.data.sources.json_written import written
 from kosmos.data.sources.media import MediaRoot, holds_medium, read_media
+from kosmos.data.sources.members import members_of
 from kosmos.data.sources.right_answers import (
     REFERENCES,
     learned_answer,
@@ -143,7 +144,7 @@ class TemplateLayout:
         return frozenset(part.modality for part in self.parts if isinstance(part, Medium))
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
-        segments = list(_join(self._pieces(row, MediaRoot(root, self.suffixes, self.taken))))
+        segments = list(_join(self._pieces(row, MediaRoot(root, self.suffixes, self.taken, members_of(row)))))
         if not any(isinstance(s, Text) and s.train and s.text.strip() for s in segments):
             raise SampleError("template: there is no text behind the arrow, so nothing to learn")
         return tuple(segments)
