@@ -9,6 +9,7 @@ from typing import Any
 
 from kosmos.commands.causes import alike
 from kosmos.commands.ledgers import rows_of
+from kosmos.data.ledger_codes import MEDIUM
 
 MOST_CAUSES = 10
 """Causes of bad samples that are shown."""
@@ -16,7 +17,8 @@ MOST_CAUSES = 10
 
 def bad_samples(file: Path) -> dict[str, Any]:
     """Samples by kind of error, and the most frequent causes of each source."""
-    rows = [row for row in rows_of(file) if "origin" in row]
+    noted = [row for row in rows_of(file) if "origin" in row]
+    rows = [row for row in noted if row.get("code") != MEDIUM]
     unique = {(row["origin"], row.get("cause")): row for row in rows}.values()
     causes: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for row in unique:
@@ -25,6 +27,7 @@ def bad_samples(file: Path) -> dict[str, Any]:
     most = sorted(causes.items(), key=lambda found: -found[1].total())
     return {
         "samples": len({row["origin"] for row in rows}),
+        "media_left_out": len({(row["origin"], row.get("cause")) for row in noted}) - len(unique),
         "causes": [
             {
                 "source": source,
@@ -38,10 +41,12 @@ def bad_samples(file: Path) -> dict[str, Any]:
 
 
 def bad_lines(bad: Mapping[str, Any]) -> list[str]:
+    lost = bad["media_left_out"]
+    of_media = [f"media left out of documents that were learned {lost:,}, each in quarantine.jsonl"] if lost else []
     if not bad["samples"]:
-        return ["bad samples 0"]
+        return ["bad samples 0", *of_media]
     lines = [f"bad samples {bad['samples']:,}, each in quarantine.jsonl"]
     for row in bad["causes"][:MOST_CAUSES]:
         lines.append(f"  {row['samples']:>6,}  {row['source']}: {row['cause']}")
     rest = bad["causes"][MOST_CAUSES:]
-    return lines + ([f"  {sum(r['samples'] for r in rest):>6,}  {len(rest)} further causes"] if rest else [])
+    return lines + of_media + ([f"  {sum(r['samples'] for r in rest):>6,}  {len(rest)} further causes"] if rest else [])

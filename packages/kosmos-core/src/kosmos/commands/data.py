@@ -119,7 +119,7 @@ def data_(
         figures, shown, incidents = look(composition, sources, wanted)
         warnings = [*_doubtful(composition, sources, held_out)]
         warnings += [*_rendered(figures, warnings), *_named(figures)]
-        warnings += [*_cut(figures, composition.planner), *_disordered(figures)]
+        warnings += [*_cut(figures, composition.planner), *_disordered(figures), *_lost(figures)]
         lines = [] if as_json else [*_figure_lines(sources, figures), _step_line(composition, sources, figures)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     scored = [{"name": s.name, "documents": len(s)} for s in scored_only(sources, held_out)]
@@ -198,6 +198,17 @@ def _disordered(figures: dict[str, Figures | None]) -> Iterator[str]:
             yield (
                 f"{name}: {of.disordered} of {of.looked_at} documents looked at have turns out of order ({ways}), such "
                 f"as {of.first_disordered}; training takes them as they are"
+            )
+
+
+def _lost(figures: dict[str, Figures | None]) -> Iterator[str]:
+    """Warnings of documents that are learned without some of their media."""
+    for name, of in figures.items():
+        if of is not None and of.lost:
+            media = "1 medium that cannot be used is" if of.lost == 1 else f"{of.lost:,} media that cannot be used are"
+            yield (
+                f"{name}: {media} left out of the {of.looked_at} documents looked at (missing_media), such as "
+                f"{of.first_lost}"
             )
 
 

@@ -47,6 +47,8 @@ class DocumentInfo(NamedTuple):
     """As of its ``Document``."""
     is_rejected: bool = False
     """Whether it is the worse one of a pair, whose better one is the document before it."""
+    lost: tuple[str, ...] = ()
+    """See ``kosmos.data.plan.DocumentPlan``."""
 
 
 @dataclass(slots=True, repr=False)
@@ -302,6 +304,8 @@ def _infos(plan: DocumentPlan, source: str, start: int) -> tuple[DocumentInfo, .
     first = DocumentInfo(
         plan.origin, source, plan.modalities, start, length, answer, plan.is_torn, plan.counts, plan.weight
     )
+    if plan.lost:
+        first = first._replace(lost=plan.lost)
     if plan.chosen is None:
         return (first,)
     begin, left = start + length, len(plan) - length

@@ -44,6 +44,8 @@ class DocumentPlan:
     counts: bool = True  # as its document: of pieces it is the first that something is learned of
     weight: float = 1.0
     """As of its document."""
+    lost: tuple[str, ...] = ()
+    """Why each medium that was left out of its document was (``kosmos.data.lost_media``)."""
     let_go: bool = False
     """Whether its media are to be read again before they are decoded (``kosmos.data.waiting_media``)."""
     chosen: int | None = None

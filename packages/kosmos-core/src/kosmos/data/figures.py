@@ -42,6 +42,10 @@ class Figures:
     """How many of them in which way."""
     first_disordered: str
     """Origin of the first of them."""
+    lost: int
+    """Media that were left out of documents."""
+    first_lost: str
+    """Origin and cause of the first of them."""
     weights: tuple[float, float, float] | None
     """Least, mean and largest weight of a document; None where all weigh 1."""
 
@@ -82,6 +86,7 @@ def look_at_all(feed: Feed, *, kept: int = 0) -> Looked:
 def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, planner: Planner) -> Figures:
     lengths = [sum(map(len, pieces)) for pieces in documents]
     plans, tokens = [plan for pieces in documents for plan in pieces], sum(lengths)
+    lost = [f"{plan.origin}: {cause}" for plan in plans for cause in plan.lost]
     media = sum(len(slots) for plan in plans for slots in plan.slots.values())
     learned = sum(int(plan.train.sum()) for plan in plans)
     return Figures(
@@ -90,6 +95,7 @@ def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, plan
         sum(len(pieces) > 1 for pieces in documents),
         sum(any(plan.is_torn for plan in pieces) for pieces in documents),
         order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
+        len(lost), lost[0] if lost else "",
         _weights([pieces[0].weight for pieces in documents]),
     )  # fmt: skip
 

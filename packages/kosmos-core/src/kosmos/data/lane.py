@@ -281,7 +281,7 @@ class Lane:
             row = self.feed.mixture.row(source, draw[1])
             with _Touching(self, (source, row, DECODE)):
                 if plan.let_go:
-                    plan = waiting_media.read_again(plan, self._document(source, row))
+                    plan = waiting_media.read_again(plan, self.feed.planner.usable(self._document(source, row))[0])
                 for media in plan.media_by_document:  # of a pair both are shown the same: each draws from the beginning
                     random = self.feed.mixture.random(source, draw[1]) if self.feed.planner.augments else None
                     self._decode_media(media, plan, random, cells)

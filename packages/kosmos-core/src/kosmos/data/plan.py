@@ -14,10 +14,11 @@ from kosmos.data.document_plan import DocumentPlan as DocumentPlan
 from kosmos.data.document_plan import PlannedMedia as PlannedMedia
 from kosmos.data.foreign import calling
 from kosmos.data.kept_plans import KeptPlans, plan_of
+from kosmos.data.lost_media import SparingDocument, without_lost
 from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD
 from kosmos.data.pair_plans import as_one, check_lengths, check_pair, two_of
 from kosmos.data.pieces import is_asked, pieces
-from kosmos.data.processor import Grid, Processor
+from kosmos.data.processor import Grid, MediaPlan, Processor
 from kosmos.data.slots import SlotCount, count_slots
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.turns import ROLES, Part, Turns, is_chat
@@ -88,13 +89,34 @@ class Planner:
         """
         if (self.pairs or document.rejected) and self.pairs is not None:
             return [self._pair(document)]
+        document, lost = self.usable(document)
         plan = self._whole(document)
+        if lost:
+            plan = replace(plan, lost=lost)
         if len(plan) > self.most and not plan.media:
             if self.long_chats == "leave_out" and is_asked(plan):
                 raise SampleError(f"takes {len(plan)} tokens of {self.most}, and data.long_chats is leave_out")
             return list(pieces(plan, self.most))
         self._check_fit(plan)
         return [plan]
+
+    def usable(self, document: Document) -> tuple[Document, tuple[str, ...]]:
+        """The document without media that are to be left out where they cannot be used, and why each was. By headers:
+        one that breaks when it is decoded is none of them.
+
+        Raises:
+            SampleError: none of the media of such a document can be used.
+        """
+        return without_lost(document, self.plan_medium) if isinstance(document, SparingDocument) else (document, ())
+
+    def plan_medium(self, media: Media | StoredMedia) -> tuple[Media | StoredMedia, MediaPlan] | None:
+        """The medium, with its bytes where they were needed, and its plan; None where the run has no such modality.
+        Raises SampleError where it is unusable."""
+        if (route := self.routes.get(media.modality)) is None:
+            return None
+        if route.reads_headers:
+            return self.kept.plan(media, route.processor)
+        return media, plan_of(route.processor, media.unread() if isinstance(media, StoredMedia) else media)
 
     def for_scores(self) -> Planner:
         """The planner of documents that are scored: of a run that learns from pairs, one that takes others, too, and of
@@ -103,7 +125,7 @@ class Planner:
 
     def prompt(self, document: Document) -> DocumentPlan:
         """The document as the beginning of a text to be continued: no end token, nothing trained."""
-        return self._draft(document).finish()
+        return self._draft(self.usable(document)[0]).finish()
 
     def _whole(self, document: Document) -> DocumentPlan:
         """Of the segments, however long."""
@@ -273,16 +295,13 @@ class _Draft:
     def medium(self, media: Media | StoredMedia) -> None:
         if self.pending:
             self.flush()
-        route = self.planner.routes.get(media.modality)
-        if route is None:
-            raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
         try:
-            if route.reads_headers:
-                media, plan = self.planner.kept.plan(media, route.processor)
-            else:
-                plan = plan_of(route.processor, media.unread() if isinstance(media, StoredMedia) else media)
+            planned = self.planner.plan_medium(media)
         except SampleError as error:
             raise naming(error, len(self.media), list(self.document.media), self.document.origin) from error
+        if planned is None:
+            raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
+        (media, plan), route = planned, self.planner.routes[media.modality]
         for part in plan.layout:
             if isinstance(part, Grid):
                 self.grid(part, route)

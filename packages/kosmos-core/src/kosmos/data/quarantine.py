@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kosmos.data.ledger_codes import MEDIUM
 from kosmos.data.open_files import CHANGED
 from kosmos.errors import DataError, QuarantineFull
+
+if TYPE_CHECKING:
+    from kosmos.data.batch import DocumentInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,11 @@ class Incident:
     code: str
     """Code of the error's kind."""
     cause: str
+
+
+def lost_media(documents: Iterable[DocumentInfo]) -> list[Incident]:
+    """The media that were left out of documents."""
+    return [Incident(d.origin, d.source, MEDIUM, cause) for d in documents for cause in d.lost]
 
 
 class UselessData(DataError):
@@ -59,6 +68,8 @@ class Budget:
         self.useful: set[str] = set()
         """The other sources."""
         self._told, self._last = self.WORTH_A_WORD / 2, ""
+        self._lost: dict[str, Incident | None] = {}
+        """The first medium that was left out of a document of each source; None where that was told."""
 
     def add(self, drawn: int, incidents: list[Incident], useful: Collection[str] = ()) -> None:
         """Count.
@@ -85,6 +96,23 @@ class Budget:
             )
         self.drawn, self.bad, self.useless, self.useful = drawn, bad, useless, all_useful
         self._last = f"{incidents[-1].origin}: {incidents[-1].cause}" if incidents else self._last
+
+    def note_lost(self, lost: Iterable[Incident]) -> None:
+        """Media that were left out of documents, which no share counts."""
+        for medium in lost:
+            self._lost.setdefault(medium.source, medium)
+
+    def warnings(self) -> Iterator[str]:
+        """What is news: many bad samples, and sources of whose documents media are left out, each once."""
+        if (many := self.warning()) is not None:
+            yield many
+        for source, first in self._lost.items():
+            if first is not None:
+                yield (
+                    f"{source}: media that cannot be used are left out of their documents (missing_media), each with "
+                    f"its cause in quarantine.jsonl; the first: {first.origin}: {first.cause}"
+                )
+        self._lost = dict.fromkeys(self._lost)
 
     def warning(self) -> str | None:
         """What to say where many samples are bad, and that is news."""

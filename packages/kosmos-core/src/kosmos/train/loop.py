@@ -195,8 +195,10 @@ class Trainer:
             raise StopWaiting
         everyone = self.parallel.one_of_each_group(found)
         incidents = [incident for theirs in everyone for incident in theirs.incidents]
-        if incidents:
-            bad = [incident_row(i, self.step + 1) for i in incidents]
+        lost = [medium for theirs in everyone for medium in theirs.lost]
+        self.budget.note_lost(lost)
+        if incidents or lost:
+            bad = [incident_row(i, self.step + 1) for i in (*incidents, *lost)]
             self.noted = self.parallel.main_only(lambda: self.folder.note_bad(bad))
         useful = set().union(*(theirs.useful for theirs in everyone))
         self.budget.add(sum(theirs.drawn for theirs in everyone), incidents, useful)

@@ -15,6 +15,7 @@ import yaml
 from kosmos.checkpoint.folder import CHECKPOINTS, PARTIAL, run_and_step
 from kosmos.config import RunConfig
 from kosmos.config_scored import with_spread
+from kosmos.data.ledger_codes import MEDIUM
 from kosmos.errors import FULL, ConfigError, PluginError, TrainingError, unwritable
 from kosmos.files import open_own, replace_text
 from kosmos.lock import LOCK_FILE
@@ -52,7 +53,7 @@ class RunFolder:
         self.profiles = path / "profile"
         self.tokenizer = path / "tokenizer"
         self.report: Callable[[str], None] = lambda line: None  # shows a line to the user
-        self._known_bad: set[tuple[str, str]] | None = None
+        self._known_bad: set[tuple[str, str, Any]] | None = None
         self._waiting: dict[Path, str] = {}
         self._is_full = False
         self._lock = Lock(path)
@@ -290,21 +291,21 @@ class RunFolder:
             How many were new.
         """
         known = self._known_bad = self._bad_samples()
-        new = {key: row for row in rows if (key := (row["origin"], row["cause"])) not in known}
+        new = {key: row for row in rows if (key := (row["origin"], row["cause"], row.get("code"))) not in known}
         known |= set(new)
         self.append(self.quarantine, new.values())
         return len(new)
 
     def count_bad(self) -> int:
         """Bad samples that the run has met."""
-        return len({origin for origin, _ in self._bad_samples()})
+        return len({origin for origin, _, code in self._bad_samples() if code != MEDIUM})
 
-    def _bad_samples(self) -> set[tuple[str, str]]:
-        """(origin, cause) of what is in the ledger."""
+    def _bad_samples(self) -> set[tuple[str, str, Any]]:
+        """(origin, cause, code) of what is in the ledger."""
         if self._known_bad is not None:
             return self._known_bad
         lines = written_lines(self.quarantine)
-        return {(row["origin"], row["cause"]) for line in lines if (row := step_row(line)) is not None}
+        return {(row["origin"], row["cause"], row.get("code")) for line in lines if (row := step_row(line)) is not None}
 
     def scores(self) -> list[dict[str, Any]]:
         """The rows of ``held_out.jsonl``, of those that can be read."""

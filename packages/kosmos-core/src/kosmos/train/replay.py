@@ -12,6 +12,7 @@ from kosmos.data.document import Source
 from kosmos.data.feeder import as_known
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.lane import Feed, Lane
+from kosmos.data.ledger_codes import MEDIUM
 from kosmos.train.forecast.rows import next_row
 from kosmos.train.json_lines import step_row
 from kosmos.train.older_rules import as_begun
@@ -57,7 +58,8 @@ def steps_taken(
         feed: of the run's data as they are now; where they are others than they were, ``TakenStep.other`` says so.
         moved: told of each step that was filled once more, also before ``first``: 1, and how many there are in all.
     """
-    bad, told = {row["origin"] for row in _rows(folder.quarantine)}, _metrics(folder, first, last)
+    bad = {row["origin"] for row in _rows(folder.quarantine) if row.get("code") != MEDIUM}
+    told = _metrics(folder, first, last)
     others = ""
     if (state := _newest_state(folder)) is not None:
         as_begun(state["order"], feed.mixture.sources)

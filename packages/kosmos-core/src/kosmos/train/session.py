@@ -268,7 +268,7 @@ class Session:
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
             self._keep_settings()
             self._log(row)
-            self._warn((*waste.look(row, is_last=step == steps), self.trainer.budget.warning()))
+            self._warn((*waste.look(row, is_last=step == steps), *self.trainer.budget.warnings()))
             if step == self.trainer.first_step + LEARNS_WITHIN:
                 self._warn(learns_nothing(self.trainer.model))
             if not said and (origin := self.trainer.feeder.torn):

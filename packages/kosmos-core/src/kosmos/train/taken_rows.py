@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kosmos.data.batch import IGNORED
 from kosmos.data.lane import Row
-from kosmos.data.quarantine import Incident
+from kosmos.data.quarantine import Incident, lost_media
 from kosmos.model.objectives import Learning
 from kosmos.train.objective import units_of
 
@@ -24,6 +24,8 @@ class TakenRows(NamedTuple):
     drawn: int
     useful: set[str]
     """Sources of its documents."""
+    lost: list[Incident]
+    """Media that were left out of its documents."""
     digest: int
     """Of the tokens of its rows: ranks that share them must have read the same."""
 
@@ -33,8 +35,9 @@ def taken(rows: Sequence[Row], learning: Learning | None) -> TakenRows:
     targets = sum(int((row.arrays.labels != IGNORED).sum()) for row in rows)
     units = targets if learning is None else sum(units_of(learning, row.arrays) for row in rows)
     incidents = [incident for row in rows for incident in row.incidents]
-    useful = {document.source for row in rows for document in row.arrays.documents}
+    documents = [document for row in rows for document in row.arrays.documents]
+    useful = {document.source for document in documents}
     digest = 0
     for row in rows:
         digest = zlib.crc32(row.arrays.token_ids.tobytes(), digest)
-    return TakenRows(targets, units, incidents, sum(row.drawn for row in rows), useful, digest)
+    return TakenRows(targets, units, incidents, sum(row.drawn for row in rows), useful, lost_media(documents), digest)

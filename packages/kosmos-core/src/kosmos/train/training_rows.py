@@ -15,7 +15,7 @@ from kosmos.config import RunConfig
 from kosmos.data.batch import PackedBatch, to_tensors
 from kosmos.data.document import Source
 from kosmos.data.feeder import Feeder, open_feeder, sample_hang_s
-from kosmos.data.quarantine import Budget, incident_row
+from kosmos.data.quarantine import Budget, incident_row, lost_media
 from kosmos.errors import CheckpointError, ConfigError
 from kosmos.given import check_list, warn_caller
 from kosmos.names import listed
@@ -49,7 +49,8 @@ class TrainingRows:
         self.epoch: float | None = None
         """How often every document has come; None where sources have weights."""
         self.bad: list[dict[str, Any]] = []
-        """Samples that were left out of the last step, as rows of ``quarantine.jsonl`` tell them."""
+        """Samples that were left out of the last step, and media that were left out of its documents, as rows of
+        ``quarantine.jsonl`` tell them."""
         self.waited_s = 0.0
         """Seconds that the last step's rows were waited for."""
 
@@ -67,8 +68,9 @@ class TrainingRows:
             raise ConfigError("these training rows are closed; open_training_rows(..., state=...) goes on")
         rows = self._feeder.next_step()
         incidents = [incident for row in rows for incident in row.incidents]
-        self.bad = [incident_row(incident, self.step + 1) for incident in incidents]
-        useful = {document.source for row in rows for document in row.arrays.documents}
+        documents = [document for row in rows for document in row.arrays.documents]
+        self.bad = [incident_row(incident, self.step + 1) for incident in (*incidents, *lost_media(documents))]
+        useful = {document.source for document in documents}
         self._budget.add(sum(row.drawn for row in rows), incidents, useful)
         self._data = self._feeder.state()  # not before: rows that are not given come again
         self.step, self.waited_s = self.step + 1, self._feeder.waited_s

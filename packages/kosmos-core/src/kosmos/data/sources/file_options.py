@@ -11,6 +11,8 @@ from kosmos.data.sources.textfiles import CHUNK_CHARS
 from kosmos.errors import ConfigError
 from kosmos.names import unspaced
 
+LEAVE_OUT = "leave_out"
+
 
 @dataclass(frozen=True)
 class FileOptions:
@@ -22,6 +24,9 @@ class FileOptions:
     """Most bytes of text in a document; a row with more is refused."""
     learn: str = "all"
     """Which turns of the assistant are learned of a chat: ``all``, or the ``last`` one alone."""
+    missing_media: str = "bad_sample"
+    """What becomes of a document of several media of which some cannot be used: a ``bad_sample``, or it is learned
+    without them (``leave_out``)."""
     field: str = ""
     """Key of the list of rows, of a .json file that is an object around one."""
 
@@ -32,8 +37,30 @@ class FileOptions:
                 raise ConfigError(f"options.{name}: expected a whole number from 1, got {value!r}")
         if self.learn not in ("all", "last"):
             raise ConfigError(f"options.learn: expected all or last (turns of the assistant), got {self.learn!r:.40}")
+        if self.missing_media not in ("bad_sample", LEAVE_OUT):
+            raise ConfigError(
+                f"options.missing_media: expected bad_sample or leave_out, got {self.missing_media!r:.40}"
+            )
         if not isinstance(self.field, str):
             raise ConfigError(f"options.field: expected the key of a list of rows, got {self.field!r:.40}")
+
+    @property
+    def spares(self) -> bool:
+        """Whether media that cannot be used are left out."""
+        return self.missing_media == LEAVE_OUT
+
+    def check_spares(self, where: str, lacks: str) -> None:
+        """Raises ConfigError where media are to be left out of documents that cannot do without.
+
+        Args:
+            where: the source stands in the run file.
+            lacks: why they cannot, or nothing where they can.
+        """
+        if self.spares and lacks:
+            raise ConfigError(
+                f"{where}.options.missing_media: {lacks}, so that none can be left out; it is of rows of texts and "
+                "media in turn, segments, and texts with lists of media"
+            )
 
 
 def read_options(options: Mapping[str, Any], where: str) -> FileOptions:

@@ -79,6 +79,8 @@ class DefaultLayout:
     """What processors take of what rows hold, beside files."""
     learn_last: bool = False
     """Whether of a chat the last turn of the assistant alone is learned."""
+    spares: bool = field(default=False, repr=False)
+    """Whether media that cannot be used are left out of documents that are no chats."""
 
     def column(self, role: str) -> str:
         """The column that stands for a role or a modality."""
@@ -209,7 +211,7 @@ class DefaultLayout:
         path = self.columns.get(role)
         return role if path is None else top_column(path, columns)
 
-    def _chat(self, row: Row) -> tuple[Any, str] | None:
+    def chat(self, row: Row) -> tuple[Any, str] | None:
         """The turns of the row's chat, and the column that they stand in."""
         return next(
             ((turns, self.column(role)) for role in CHATS if (turns := self.value(row, role)) is not None), None
@@ -273,7 +275,7 @@ class DefaultLayout:
             return frozenset()
         if (parts := self.value(row, "segments")) is not None:
             return frozenset(kind for kind, _ in segment_kinds(parts) if kind != "text")
-        if (chat := self._chat(row)) is not None:
+        if (chat := self.chat(row)) is not None:
             # What the row's own columns hold is needed too: where no turn takes it, the row is refused.
             needed = messages.needs(*chat, self.modalities) | self._chat_media(row).keys()
         else:
@@ -284,7 +286,7 @@ class DefaultLayout:
         files = MediaRoot(root, self.suffixes, self.taken, members_of(row))
         if (parts := self.value(row, "segments")) is not None:
             return tuple(read_segments(parts, files, self._times(row)))
-        if (chat := self._chat(row)) is not None:
+        if (chat := self.chat(row)) is not None:
             self._check_no_preference(row, next(role for role in CHATS if self.value(row, role) is not None))
             return self._read_chat(*chat, self._row_media(row, self._chat_media(row)), row, files)
         media = self.media_of(row)
@@ -292,7 +294,7 @@ class DefaultLayout:
         answer = self._answer_of(form, row) if form in forms.ASKS else ""
         if answer:
             self._check_no_preference(row, answer)
-        if form == forms.TEXTS and self._is_interleaved(row, media):
+        if form == forms.TEXTS and self.is_in_turn(row, media):
             return tuple(self._interleaved(row, media, files))
         if form is not None and form != forms.GOES_ON:
             held = self._row_media(row, {m: self.columns.get(m, column) for m, column in media.items()})
@@ -313,14 +315,14 @@ class DefaultLayout:
             return named_references(self.value(row, REFERENCES), self.column(REFERENCES))
         if ANSWERS not in row and ANSWERS not in self.columns:  # as of most rows
             return ()
-        is_whole = self.value(row, "segments") is not None or self._chat(row) is not None
+        is_whole = self.value(row, "segments") is not None or self.chat(row) is not None
         form = None if is_whole else self.form(row, lambda column: row[column] is not None)
         role = self._answer_of(form, row) if form in forms.ASKS else ""
         if not role or not names_answers(self.column(role), self.columns):
             return ()
         return several(right_answers(self.value(row, role), self.column(role)))
 
-    def _is_interleaved(self, row: Row, media: Mapping[str, str]) -> bool:
+    def is_in_turn(self, row: Row, media: Mapping[str, str]) -> bool:
         """Whether a row's ``texts`` stand in turn with ``media``, or alone."""
         if not is_interleaved(self.value(row, forms.TEXTS)):
             return False

@@ -20,6 +20,7 @@ import numpy as np
 from kosmos.data.document import FileSpan, Media, Segment, StoredMedia
 from kosmos.data.sources.arrays import ARRAY, NO_MORE, Taken, read_rate
 from kosmos.data.sources.columns import kind_of
+from kosmos.data.sources.lost import LostMediumError, is_left_out
 from kosmos.data.sources.members import Members
 from kosmos.data.sources.misspelt import meant
 from kosmos.data.sources.pages import refuse_choice
@@ -49,12 +50,14 @@ _BASE64 = re.compile(r"(?=.*[A-Z])(?=.*[a-z])(?=.*[0-9])[A-Za-z0-9+/_\s-]+", re.
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
-class NoSuchFileError(SampleError):
+class NoSuchFileError(LostMediumError):
     """A row names a file that is not there."""
 
 
 class MisspeltFileError(NoSuchFileError):
     """The same, and one is there whose name is written nearly so."""
+
+    may_be_left_out = False
 
 
 class NotInSampleError(NoSuchFileError):
@@ -63,6 +66,10 @@ class NotInSampleError(NoSuchFileError):
 
 class NotAFileError(SampleError):
     """A row names a folder, a pipe or the like as a file."""
+
+
+class EmptyMediumError(LostMediumError):
+    """A medium holds nothing, or is base64 that is broken."""
 
 
 class OutsideRootError(SampleError):
@@ -243,9 +250,9 @@ def decode_base64(text: Any) -> bytes:
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise SampleError(f"base64 data is broken: {error}") from error
+        raise EmptyMediumError(f"base64 data is broken: {error}") from error
     if not data:
-        raise SampleError("base64 data is empty")
+        raise EmptyMediumError("base64 data is empty")
     return data
 
 
@@ -259,7 +266,7 @@ def read_source(modality: str, value: Any, root: MediaRoot) -> bytes | Path | Fi
     """
     if isinstance(value, bytes):
         if not value:
-            raise SampleError("medium of zero bytes")
+            raise EmptyMediumError("medium of zero bytes")
         return value
     if isinstance(value, str):
         return decode_data_url(value) if value[:5].lower() == "data:" else root.file(modality, value)
@@ -283,7 +290,7 @@ def read_source(modality: str, value: Any, root: MediaRoot) -> bytes | Path | Fi
 
 def _not_empty(span: FileSpan) -> FileSpan:
     if not span.nbytes:
-        raise SampleError("medium of zero bytes")
+        raise EmptyMediumError("medium of zero bytes")
     return span
 
 
@@ -378,4 +385,6 @@ def read_media(
                         continue
                     yield Media(modality, source.read() if isinstance(source, FileSpan) else source, span, rate)
             except SampleError as error:
-                raise type(error)(f"{modality}: {error}") from error
+                told = type(error)(f"{modality}: {error}")
+                if not is_left_out(told):
+                    raise told from error

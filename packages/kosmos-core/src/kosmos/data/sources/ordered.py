@@ -120,6 +120,6 @@ def read_interleaved(
             raise SampleError(f"{' and '.join(both)} both hold something at place {place}; expected one of them")
         if text:
             yield Text(("\n" if behind_text else "") + checked_text(text, f"{name}[{place}]"), train=True)
-        behind_text = bool(text) or (behind_text and not there)
-        for modality, _, medium in there:
-            yield from read(modality, medium)
+        found = [segment for modality, _, medium in there for segment in read(modality, medium)]
+        behind_text = bool(text) or (behind_text and not found)
+        yield from found

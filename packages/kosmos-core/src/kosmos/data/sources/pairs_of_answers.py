@@ -204,7 +204,7 @@ class PairLayout(DefaultLayout):
         if two is None:
             return False
         form = None if "text" in two[0] else self.form(two[0], lambda column: two[0][column] is not None)
-        return self._chat(two[0]) is not None or form not in (None, forms.GOES_ON)
+        return self.chat(two[0]) is not None or form not in (None, forms.GOES_ON)
 
     def _read(self, row: Row, root: Path, name: str) -> tuple[Segment, ...]:
         try:
@@ -218,7 +218,7 @@ class PairLayout(DefaultLayout):
             return None
         if self.value(row, "segments") is not None:
             return None
-        chat, form = self._chat(row), self.form(row, lambda column: row[column] is not None)
+        chat, form = self.chat(row), self.form(row, lambda column: row[column] is not None)
         if chat is None and (form == forms.TEXTS or (form is None and self._has_text(row))):
             return None  # a text beside such columns is what is learned
         worse = [name for name in WORSE if name in row and is_answer(row[name])]

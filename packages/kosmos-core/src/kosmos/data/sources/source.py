@@ -10,9 +10,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import Blocks, Document, Segment, Source, Text
+from kosmos.data.document import Blocks, Document, Media, Segment, Source, StoredMedia, Text
+from kosmos.data.lost_media import SparingDocument, none_left
 from kosmos.data.sources.columns import Row, look_up
 from kosmos.data.sources.layout import Layout
+from kosmos.data.sources.lost import leaving_out
 from kosmos.data.sources.media import (
     MisspeltFileError,
     NoSuchFileError,
@@ -22,6 +24,7 @@ from kosmos.data.sources.media import (
     without_rates,
 )
 from kosmos.data.sources.since import as_drawn
+from kosmos.data.sources.sparing import between_texts
 from kosmos.data.sources.weights import weight_of
 from kosmos.errors import SampleError
 
@@ -194,7 +197,10 @@ class RowSource:
         try:
             with as_drawn(refuses_pieces=self.refuses_pieces, reads_more=self.reads_more):
                 held = self.table.row(row)
-                segments, rejected = self._both(held, self.table.root(row))
+                between = between_texts(self.layout, held)
+                with leaving_out(are=between is not None) as lost:
+                    segments, rejected = self._both(held, self.table.root(row))
+                _check_lost(lost, segments, rejected)
             references = self.layout.references(held)
             weight = weight_of(held, self.layout.columns) if self.weighs else 1.0
             segments = without_rates(segments, self.rated)
@@ -204,6 +210,9 @@ class RowSource:
                 self._check(rejected)
         except SampleError as error:
             raise type(error)(f"{origin}: {error}{self._root_advice(error, row)}") from error
+        if between is not None and not rejected:
+            causes = tuple(map(str, lost))
+            return SparingDocument(origin, segments, references, weight, between=between, lost=causes)
         goes_on = self.one_end and self.cuts_texts and bool(self.table.goes_on(row))  # type: ignore[attr-defined]
         return Document(origin, segments, references, weight, goes_on, rejected)
 
@@ -259,6 +268,12 @@ class RowSource:
         size = sum(_nbytes(s.text) for s in segments if isinstance(s, Text))
         if size > self.max_text_bytes:
             raise SampleError(f"{size:,} bytes of text, over the limit of {self.max_text_bytes:,} (max_text_bytes)")
+
+
+def _check_lost(lost: Sequence[SampleError], segments: Sequence[Segment], rejected: Sequence[Segment]) -> None:
+    """Raises SampleError where a row has lost all media that it had, or is a pair."""
+    if lost and (rejected or not any(isinstance(segment, Media | StoredMedia) for segment in segments)):
+        raise type(lost[0])(none_left([str(error) for error in lost])) from lost[0]
 
 
 def _nbytes(text: str) -> int:
