@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kosmos import make_run
 from kosmos.data.document import Media, Text
 from kosmos.data.sources.ordered import read_interleaved
-from kosmos.errors import SampleError
+from kosmos.errors import DataError, SampleError
 from kosmos.train.older_rules import keep_older
 from kosmos.train.order import READS, sample_order
 
@@ -81,6 +81,62 @@ def test_parquet(open_, tmp_path):
     pq.write_table(table, tmp_path / "rows.parquet")
     source = open_(tmp_path / "rows.parquet")
     assert [said(source, index) for index in range(2)] == ["[One] <image>", "[two]"]
+
+
+MATCHED = {"texts": "text_list", "image": "image_info"}
+
+
+def test_media_that_say_before_which_text_they_stand(open_, rows):
+    info = [
+        {"image_name": "b.wav", "raw_url": "http://x.org/b.wav", "matched_text_index": 2, "face_detections": None},
+        {"image_name": "a.png", "raw_url": "http://x.org/a.png", "matched_text_index": 0},
+        {"path": "a.png", "matched_text_index": 2},
+    ]
+    source = open_(rows({"text_list": ["One.", "Two.", "Three."], "image_info": info}), columns=MATCHED)
+    assert said(source) == "<image> [One.] [ Two.] <image> <image> [Three.]"
+    assert [medium.source.name for medium in source.document(0).media] == ["a.png", "b.wav", "a.png"]
+    alone = rows({"text_list": ["One.", "Two."], "image_info": []})
+    assert said(open_(alone, columns=MATCHED)) == "[One.] [\nTwo.]"
+
+
+def test_matched_media_that_are_not_there_are_left_out(open_, rows):
+    info = [{"image_name": name, "matched_text_index": 1} for name in ("gone.png", "a.png")]
+    file = rows({"text_list": ["One.", "Two.", "Three."], "image_info": [*info, {**info[0], "matched_text_index": 2}]})
+    source = open_(file, columns=MATCHED, options={"missing_media": "leave_out"})
+    assert said(source) == "[One.] <image> [Two.] [ Three.]"
+
+
+@pytest.mark.parametrize(
+    ("info", "says"),
+    [
+        (
+            {"image_name": "a.png", "matched_text_index": 2},
+            r"image_info\[1\].matched_text_index: .* 2 text_list",
+        ),
+        ({"image_name": "a.png", "matched_text_index": None}, "from 0 on, got null"),
+        ({"image_name": "a.png"}, "from 0 on, got null"),
+        ({"raw_url": "http://x.org/a.png", "matched_text_index": 1}, "URLs of kind 'http' are never opened"),
+    ],
+)
+def test_matched_media_that_name_no_text_or_nothing_cost_their_row(open_, rows, info, says):
+    row = {"text_list": ["One.", "Two."], "image_info": [{"image_name": "a.png", "matched_text_index": 0}, info]}
+    with pytest.raises(SampleError, match=says):
+        open_(rows(row), columns=MATCHED).document(0)
+
+
+@pytest.mark.parametrize("beside", ["image_info", "image_list"])
+def test_how_such_columns_are_named_is_told(open_, rows, beside):
+    row = {"text_list": ["One."], beside: [{"image_name": "a.png", "matched_text_index": 0}]}
+    file = rows(row, row)
+    with pytest.raises(DataError, match=rf"turn are columns: {{texts: text_list, image: {beside}}}$"):
+        open_(file)
+
+
+def test_sentences_that_are_joined_by_commas_are_told_of(open_, rows):
+    (line,) = open_(rows({"text_list": ["One cat.", "Two."]}), columns={"text": "text_list"}).remarks
+    assert "lists of sentences in text_list" in line and "columns: {texts: text_list}" in line
+    assert open_(rows({"text": ["red", "a bicycle"]})).remarks == ()
+    assert open_(rows({"text": "One. Two."})).remarks == ()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.data.document import Segment, Text
-from kosmos.data.sources import chat_turns, forms, messages, preferences, row_media, times, tools
+from kosmos.data.sources import chat_turns, forms, matched, messages, preferences, row_media, times, tools
 from kosmos.data.sources.arrays import NO_MORE, Taken
 from kosmos.data.sources.columns import (
     BY_TEMPLATE,
@@ -29,6 +29,7 @@ from kosmos.data.sources.columns import (
 )
 from kosmos.data.sources.file_column import FILE_NAME, named_file
 from kosmos.data.sources.media import MediaRoot, holds_medium, missing_file, read_media
+from kosmos.data.sources.media_columns import both_hold, in_order
 from kosmos.data.sources.members import members_of
 from kosmos.data.sources.ordered import is_interleaved, read_interleaved, read_segments, segment_kinds
 from kosmos.data.sources.right_answers import (
@@ -103,6 +104,8 @@ class DefaultLayout:
                 raise DataError(f"{unread[0]!r} beside media is not read{self._likely(columns)}")
         else:
             likely = self._likely(columns)
+            if "text" not in self.columns and matched.likely_in_turn(columns, self.modalities):
+                raise DataError(f"text: no column 'text'{likely}")  # none of those that are nearest in name
             name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{likely}"
             numbers = "" if likely else told_of_columns(columns)
             advice = "" if "text" in self.columns else numbers or name_it
@@ -110,6 +113,8 @@ class DefaultLayout:
 
     def _likely(self, columns: Collection[str]) -> str:
         """What may be meant by columns that have no form; empty where nothing is likely."""
+        if in_turn := matched.likely_in_turn(columns, self.modalities):
+            return f"; texts and media in turn are {in_turn}"
         if preferences.CHOSEN in columns:
             return f"; {preferences.CHOOSE}"
         if pair := forms.likely_columns(columns):
@@ -193,13 +198,13 @@ class DefaultLayout:
                 there[modality] = own
             if plural in row and modality not in self.columns and holds_medium(row[plural]):
                 if modality in there:
-                    raise _both_hold(modality, own, plural)
+                    raise both_hold(modality, own, plural)
                 there[modality] = plural
         if not there:
             return named_file(row, self.suffixes)
         if len(there) < 2:
             return there
-        return _in_order(there, row)
+        return in_order(there, row)
 
     @cached_property
     def _plurals(self) -> list[tuple[str, str]]:
@@ -247,11 +252,11 @@ class DefaultLayout:
             if not holds_medium(row.get(path if plain else top_column(path, row))):
                 continue
             if modality in found and modality not in self.columns and differ(row.get(found[modality]), row.get(path)):
-                raise _both_hold(modality, found[modality], path)
+                raise both_hold(modality, found[modality], path)
             found.setdefault(modality, path)
         if len(found) < 2:
             return found or named_file(row, self.suffixes)
-        return _in_order(found, row)
+        return in_order(found, row)
 
     @cached_property
     def _chat_columns(self) -> list[tuple[str, str, bool]]:
@@ -334,7 +339,10 @@ class DefaultLayout:
             raise SampleError(f"{self.column('system')}: {column} is no chat, and has no turn of a system")
         beside = self._media_lists(row)
         beside |= {m: (column, row.get(column)) for m, column in media.items() if m not in beside}
-        return read_interleaved(texts, column, beside, partial(self._read_value, row, files))
+        between = matched.BETWEEN if (is_matched := matched.is_matched(beside)) else "\n"
+        if is_matched:
+            texts, beside = matched.in_turn(texts, column, beside)
+        return read_interleaved(texts, column, beside, partial(self._read_value, row, files), between)
 
     def _media_lists(self, row: Row) -> dict[str, tuple[str, Any]]:
         """Modality to its column, of those that hold a list, and to what it holds: null alone, too. An empty list is
@@ -386,13 +394,3 @@ class DefaultLayout:
         # A table writes null where a picture is missing: trained as text, the model would learn to answer without it.
         empty = {modality: (path, None) for modality, path in wanted if path in row}
         return row_media.RowMedia({**empty, **held}, self._times(row), self.modalities)
-
-
-def _both_hold(modality: str, *columns: str) -> SampleError:
-    return SampleError(f"{' and '.join(sorted(columns))} both hold media; keep one, or name it: columns.{modality}")
-
-
-def _in_order(columns: Mapping[str, str], row: Row) -> dict[str, str]:
-    """Modalities with their columns, in the order of the row's."""
-    order = list(row)
-    return dict(sorted(columns.items(), key=lambda found: order.index(top_column(found[1], row))))

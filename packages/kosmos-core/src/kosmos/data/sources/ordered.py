@@ -87,15 +87,17 @@ def read_interleaved(
     name: str,
     media: Mapping[str, tuple[str, Any]],
     read: Callable[[str, Any], Iterable[Segment]],
+    between: str = "\n",
 ) -> Iterator[Segment]:
     """The segments of a row; all texts are learned. A place of nothing is passed over: a medium that was never there.
-    Of two texts with no medium between them the second begins a line.
+    Of two texts with no medium between them the second begins a line, unless ``between`` is something else.
 
     Args:
         texts: of each place, null where it holds a medium.
         name: of that column.
         media: modality to its column and what that holds.
         read: a modality and what a place holds of it to its segments.
+        between: what begins a text behind another one.
 
     Raises:
         SampleError: a column holds no list, or one of another length; a place holds several things; none holds text.
@@ -119,7 +121,7 @@ def read_interleaved(
             both = [*([name] if text else []), *(column for _, column, _ in there)]
             raise SampleError(f"{' and '.join(both)} both hold something at place {place}; expected one of them")
         if text:
-            yield Text(("\n" if behind_text else "") + checked_text(text, f"{name}[{place}]"), train=True)
+            yield Text((between if behind_text else "") + checked_text(text, f"{name}[{place}]"), train=True)
         found = [segment for modality, _, medium in there for segment in read(modality, medium)]
         behind_text = bool(text) or (behind_text and not found)
         yield from found

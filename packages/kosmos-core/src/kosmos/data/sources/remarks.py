@@ -7,9 +7,10 @@ from pathlib import Path
 
 from kosmos.data.sources import forms
 from kosmos.data.sources.choices import ChoiceLayout
-from kosmos.data.sources.columns import is_empty
+from kosmos.data.sources.columns import is_empty, look_up
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import CHATS, DefaultLayout
+from kosmos.data.sources.matched import sentences
 from kosmos.data.sources.source import Table, columns_of, row_with
 from kosmos.data.sources.splits import with_meaning
 from kosmos.data.sources.time_names import is_surely_time, pairs, several
@@ -42,6 +43,13 @@ def names_of_absent(
             )
 
 
+def of_rows(layout: Layout, table: Table, held: Collection[str]) -> Iterator[str]:
+    """``asked_in_vain``, ``offered_in_vain`` and ``glued_sentences``."""
+    yield from asked_in_vain(layout, table, held)
+    yield from offered_in_vain(layout, table)
+    yield from glued_sentences(layout, table)
+
+
 def asked_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterator[str]:
     """Of rows whose text is learned behind a medium, while what asks for it is passed over. The first row tells.
 
@@ -67,6 +75,26 @@ def asked_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterat
         yield (
             f"its rows have {column}, which is not read: {text} alone is learned of the media; if it is what asks for "
             f"that, name both (columns: {{{roles[0]}: {column}, {roles[1]}: {text}}})"
+        )
+
+
+def glued_sentences(layout: Layout, table: Table) -> Iterator[str]:
+    """Of lists of sentences that become one text, joined by commas as tags are. The first row tells."""
+    if not isinstance(layout, DefaultLayout) or layout.asked or isinstance(layout, ChoiceLayout) or not len(table):
+        return
+    if table.row_blocks() is not None:
+        return  # of blocks a whole one would be read
+    path = layout.columns.get("text", "text")
+    others = ("segments", *CHATS, forms.TEXTS)  # which are read in its place
+    try:
+        row = table.row(0)
+        held = () if any(layout.column(name) in row for name in others) else look_up(row, path)
+    except SampleError:
+        return
+    if isinstance(held, list) and len(found := [*sentences(held)]) > 1 and 2 * len(found) >= len(held):
+        yield (
+            f"its rows have lists of sentences in {path}, which are learned as one text, joined by commas as tags are; "
+            f"if they are texts in turn with media, or a line each, name them so (columns: {{texts: {path}}})"
         )
 
 

@@ -38,7 +38,7 @@ from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import ROLES, DefaultLayout
 from kosmos.data.sources.learned_numbers import learned_numbers
 from kosmos.data.sources.pairs_of_answers import PairLayout, may_hold_pairs
-from kosmos.data.sources.remarks import asked_in_vain, may_be_pieces, names_of_absent, offered_in_vain
+from kosmos.data.sources.remarks import may_be_pieces, names_of_absent, of_rows
 from kosmos.data.sources.right_answers import ANSWERS
 from kosmos.data.sources.roles import check_roles
 from kosmos.data.sources.scan_cache import ScanRecord
@@ -173,9 +173,9 @@ class Examined:
         pieces = may_be_pieces(self.layout, self.table, [m for m in self.request.timed if m in self.facts.held])
         numbers = () if self.request.asked else learned_numbers(self.layout, self.table)
         lists = (*lists, *stray_spaces(self.layout, self.table))
-        beside = (*lists, *mentioned_beside(self.table), *numbers, *offered_in_vain(self.layout, self.table))
+        beside = (*lists, *mentioned_beside(self.table), *numbers)
         beside = (*beside, *empty_rows(self.table))
-        found = (*named, *asked_in_vain(self.layout, self.table, self.facts.held), *beside, *pieces)
+        found = (*named, *of_rows(self.layout, self.table, self.facts.held), *beside, *pieces)
         forget_all()
         return found
 

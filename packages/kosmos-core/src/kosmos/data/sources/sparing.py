@@ -6,6 +6,7 @@ from kosmos.data.sources.columns import Row
 from kosmos.data.sources.forms import TEXTS
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.matched import BETWEEN, is_matched
 
 
 def between_texts(layout: Layout, row: Row) -> str | None:
@@ -22,6 +23,6 @@ def between_texts(layout: Layout, row: Row) -> str | None:
     if layout.chat(row) is not None:
         return None
     form = layout.form(row, lambda column: row[column] is not None)
-    if form == TEXTS and layout.is_in_turn(row, layout.media_of(row)):
-        return "\n"
+    if form == TEXTS and layout.is_in_turn(row, media := layout.media_of(row)):
+        return BETWEEN if is_matched({m: (column, row.get(column)) for m, column in media.items()}) else "\n"
     return "" if form is None else None
