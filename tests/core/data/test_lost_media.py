@@ -14,7 +14,7 @@ from kosmos.data import waiting_media
 from kosmos.data.batch import DocumentInfo
 from kosmos.data.feeder import open_feeder
 from kosmos.data.figures import look_at_all
-from kosmos.data.lost_media import SparingDocument
+from kosmos.data.page_document import PageDocument
 from kosmos.data.quarantine import Budget, lost_media
 from kosmos.errors import SampleError
 from kosmos.train.output import RunFolder
@@ -32,7 +32,7 @@ class Pages(Numbered):
     def document(self, index):
         series = [np.full(2 + index % 3, index + more, np.float32) for more in (0, 1000, 2000)]
         parts = [part for one in series for part in (Media("ticks", one), Text(f"text {index}", train=True))]
-        return SparingDocument(f"pages {index}", tuple(parts[:-1]), between="\n", lost=("gone",) * (index == 7))
+        return PageDocument(f"pages {index}", tuple(parts[:-1]), between="\n", lost=("gone",) * (index == 7))
 
 
 BROKEN = {("plan", number): "ValueError" for number in (1001, 2, 1002, 3, 1003, 2003)}

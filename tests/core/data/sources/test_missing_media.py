@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kosmos.data.lost_media import SparingDocument
+from kosmos.data.page_document import PageDocument
 from kosmos.errors import ConfigError, SampleError
 
 from .test_forms import said
@@ -79,8 +79,8 @@ def test_rows_that_lack_nothing_are_as_they_are_without_the_option(open_, rows):
     rows = rows({"texts": ["just", "text"]}, {"text": "one"}, {"query": "a", "response": "b"})
     plain, sparing = open_(rows), open_(rows, options=LEAVE_OUT)
     assert [said(plain, index) for index in range(3)] == [said(sparing, index) for index in range(3)]
-    assert [isinstance(sparing.document(index), SparingDocument) for index in range(3)] == [True, True, False]
-    assert not isinstance(plain.document(0), SparingDocument)
+    assert [isinstance(sparing.document(index), PageDocument) for index in range(3)] == [True, True, False]
+    assert not isinstance(plain.document(0), PageDocument)
 
 
 def test_empty_files_of_archives_and_those_that_are_not_in_them(open_, tmp_path):
@@ -108,7 +108,7 @@ def test_bytes_of_nothing_are_none_and_no_loss(open_, tmp_path):
     ],
 )
 def test_it_is_refused_where_no_medium_can_be_left_out(open_, rows, asked, says):
-    with pytest.raises(ConfigError, match=f"^data.sources.0.options.{says}, so that none can be left out"):
+    with pytest.raises(ConfigError, match=f"^data.sources.0.options.{says}; it is of rows of texts and media in turn"):
         open_(rows({"image": "a.png", "text": "a"}), options=LEAVE_OUT, where="data.sources.0", **asked)
 
 
@@ -120,3 +120,20 @@ def test_it_is_refused_of_a_folder_of_media(open_, tmp_path):
         open_(tmp_path / "set", options=LEAVE_OUT)
     with pytest.raises(ConfigError, match=r"options.missing_media: expected bad_sample or leave_out, got 'skip'"):
         open_(tmp_path / "set", options={"missing_media": "skip"})
+
+
+def test_which_rows_are_cut_where_they_are_long(open_, rows):
+    pages = [
+        {"texts": ["One", None], "images": [None, "a.png"]},
+        {"segments": [{"text": "One"}, {"image": "a.png"}]},
+        {"image": ["a.png", "a.png"], "text": "One"},
+    ]
+    others = [{"image": "a.png", "query": "One", "response": "two"}, {"text": "One", "image": "gone.png"}]
+    source = open_(rows(*pages, *others), options={"long_documents": "cut"})
+    found = [source.document(index) for index in range(4)]
+    assert [getattr(document, "is_cut", False) for document in found] == [True, True, True, False]
+    assert [getattr(document, "between", None) for document in found] == [None] * 4
+    with pytest.raises(SampleError, match=NO_SUCH):  # which is another option
+        source.document(4)
+    with pytest.raises(ConfigError, match=r"options\.long_documents: a template has a place for each medium"):
+        open_(rows(*pages), template="[image] {text}", options={"long_documents": "cut"})

@@ -41,6 +41,10 @@ class DocumentPlan:
     """A piece that may have lost its sense, as of what is asked and answered; not one of a long text."""
     share: float = 1.0
     """Of its document, of which a piece is a part."""
+    is_part: bool = False
+    """Whether it has some segments of its document, that is cut between them."""
+    first_media: int = 0
+    """Media of its document in front of those that it has itself."""
     counts: bool = True  # as its document: of pieces it is the first that something is learned of
     weight: float = 1.0
     """As of its document."""

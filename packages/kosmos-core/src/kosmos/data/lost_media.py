@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from kosmos.data.document import Document, Media, Segment, StoredMedia, Text
+from kosmos.data.page_document import PageDocument
 from kosmos.data.which_medium import naming
 from kosmos.errors import SampleError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SparingDocument(Document):
-    """A document that is learned without media of its own that cannot be used, as long as it keeps one."""
-
-    between: str = ""
-    """What begins a text that stands behind another one since the medium between them is left out."""
-    lost: tuple[str, ...] = ()
-    """Why each medium that its source could not give is left out."""
-
-
 def without_lost(
-    document: SparingDocument, plan: Callable[[Media | StoredMedia], object]
+    document: PageDocument, plan: Callable[[Media | StoredMedia], object]
 ) -> tuple[Document, tuple[str, ...]]:
     """The document without the media that cannot be planned, and why each of them is left out, what its source left
     out among them.
@@ -45,7 +35,7 @@ def without_lost(
                 is_behind_gap = True
                 continue
         elif isinstance(segment, Text) and is_behind_gap and segments and isinstance(segments[-1], Text):
-            segment = Text(document.between + segment.text, segment.train)
+            segment = Text((document.between or "") + segment.text, segment.train)
         segments.append(segment)
         is_behind_gap = False
     left = Document(document.origin, tuple(segments), document.references, document.weight, document.goes_on)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -14,8 +14,10 @@ from kosmos.data.document_plan import DocumentPlan as DocumentPlan
 from kosmos.data.document_plan import PlannedMedia as PlannedMedia
 from kosmos.data.foreign import calling
 from kosmos.data.kept_plans import KeptPlans, plan_of
-from kosmos.data.lost_media import SparingDocument, without_lost
+from kosmos.data.long_pages import as_pieces, parts_of
+from kosmos.data.lost_media import without_lost
 from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD
+from kosmos.data.page_document import PageDocument
 from kosmos.data.pair_plans import as_one, check_lengths, check_pair, two_of
 from kosmos.data.pieces import is_asked, pieces
 from kosmos.data.processor import Grid, MediaPlan, Processor
@@ -81,7 +83,7 @@ class Planner:
         return frozenset(own if self.turns is None else {*own, self.turns.stop})
 
     def plan(self, document: Document) -> list[DocumentPlan]:
-        """One plan, of a pair too, or several where a document of text alone is longer than a row.
+        """One plan, of a pair too, or several where a document of text alone, or one that is cut, is longer than a row.
 
         Raises:
             SampleError: it does not fit a row and has media, is a pair, or is a chat to be left out; it is empty, or a
@@ -89,6 +91,7 @@ class Planner:
         """
         if (self.pairs or document.rejected) and self.pairs is not None:
             return [self._pair(document)]
+        is_cut = isinstance(document, PageDocument) and document.is_cut
         document, lost = self.usable(document)
         plan = self._whole(document)
         if lost:
@@ -97,6 +100,8 @@ class Planner:
             if self.long_chats == "leave_out" and is_asked(plan):
                 raise SampleError(f"takes {len(plan)} tokens of {self.most}, and data.long_chats is leave_out")
             return list(pieces(plan, self.most))
+        if is_cut and plan.media and not self._fits(plan):
+            return as_pieces(list(self._parts(document, plan)))
         self._check_fit(plan)
         return [plan]
 
@@ -107,7 +112,9 @@ class Planner:
         Raises:
             SampleError: none of the media of such a document can be used.
         """
-        return without_lost(document, self.plan_medium) if isinstance(document, SparingDocument) else (document, ())
+        if not isinstance(document, PageDocument) or document.between is None:
+            return document, ()
+        return without_lost(document, self.plan_medium)
 
     def plan_medium(self, media: Media | StoredMedia) -> tuple[Media | StoredMedia, MediaPlan] | None:
         """The medium, with its bytes where they were needed, and its plan; None where the run has no such modality.
@@ -134,6 +141,22 @@ class Planner:
             draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
         return draft.finish()
 
+    def _parts(self, document: Document, plan: DocumentPlan) -> Iterator[DocumentPlan]:
+        """Of a document with media that is longer than a row. What was left out of it is told of the first."""
+        draft = self._draft(document)
+        lost = plan.lost
+        for part in parts_of(document, plan, draft.segment_ends, self.most, self.max_cells):
+            own = replace(self._whole(part), lost=lost)
+            if len(own) > self.most and not own.media:
+                yield from pieces(own, self.most)
+            else:
+                self._check_fit(own)
+                yield own
+            lost = ()
+
+    def _fits(self, plan: DocumentPlan) -> bool:
+        return len(plan) <= self.most and all(plan.cells(name) <= most for name, most in self.max_cells.items())
+
     def _pair(self, document: Document) -> DocumentPlan:
         check_pair(document, learned=bool(self.pairs))
         better, worse = two_of(document)
@@ -157,18 +180,19 @@ class Planner:
             draft.mark(BOS, train=False)
         for segment in segments:
             draft.add(segment)
+            draft.segment_ends.append(draft.length)
         return draft
 
     def _check_fit(self, plan: DocumentPlan) -> None:
         if len(plan) > self.max_tokens:
             raise SampleError(
                 f"takes {len(plan)} tokens and a row holds {self.max_tokens}; raise data.tokens_per_pack "
-                "or make its media smaller (a document with media is never cut)"
+                "or make its media smaller (a document with media is cut by options.long_documents alone)"
             )
         if self.longest is not None and len(plan) > self.longest:
             raise SampleError(
                 f"takes {len(plan)} tokens and the backbone has positions for {self.longest}; make its media smaller "
-                "(a document with media is never cut)"
+                "(a document with media is cut by options.long_documents alone)"
             )
         self._check_cells(plan)
 
@@ -194,6 +218,8 @@ class _Draft:
         self.trained: list[tuple[int, int]] = []
         """Where trained stretches begin and end."""
         self.media: list[PlannedMedia] = []
+        self.segment_ends: list[int] = []
+        """Tokens up to the end of each segment, of a document that is no chat."""
         self.slots: dict[str, list[NDArray[np.int32]]] = {}
         self.answer_start: int | None = None
         self.role = ""

@@ -33,6 +33,8 @@ def read_again(plan: DocumentPlan, document: Document) -> DocumentPlan:
         SampleError: it has others than when it was planned.
     """
     found = tuple(document.media)
+    if plan.is_part:
+        found = found[plan.first_media : plan.first_media + len(plan.media)]
     if [m.modality for m in found] != [m.media.modality for m in plan.media]:
         raise SampleError("holds other media than when it was planned; its file has changed")
     media = tuple(replace(m, media=medium) for m, medium in zip(plan.media, found, strict=True))

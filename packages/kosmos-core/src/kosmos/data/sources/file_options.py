@@ -11,7 +11,9 @@ from kosmos.data.sources.textfiles import CHUNK_CHARS
 from kosmos.errors import ConfigError
 from kosmos.names import unspaced
 
-LEAVE_OUT = "leave_out"
+BAD_SAMPLE = "bad_sample"
+PAGE_OPTIONS = {"missing_media": "leave_out", "long_documents": "cut"}
+"""Options of documents of texts and media in order, with what each may be beside ``bad_sample``."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,9 @@ class FileOptions:
     missing_media: str = "bad_sample"
     """What becomes of a document of several media of which some cannot be used: a ``bad_sample``, or it is learned
     without them (``leave_out``)."""
+    long_documents: str = "bad_sample"
+    """What becomes of a document with media that is longer than a row: a ``bad_sample``, or it is ``cut`` between its
+    texts and media."""
     field: str = ""
     """Key of the list of rows, of a .json file that is an object around one."""
 
@@ -37,29 +42,35 @@ class FileOptions:
                 raise ConfigError(f"options.{name}: expected a whole number from 1, got {value!r}")
         if self.learn not in ("all", "last"):
             raise ConfigError(f"options.learn: expected all or last (turns of the assistant), got {self.learn!r:.40}")
-        if self.missing_media not in ("bad_sample", LEAVE_OUT):
-            raise ConfigError(
-                f"options.missing_media: expected bad_sample or leave_out, got {self.missing_media!r:.40}"
-            )
+        for name, other in PAGE_OPTIONS.items():
+            if (value := getattr(self, name)) not in (BAD_SAMPLE, other):
+                raise ConfigError(f"options.{name}: expected {BAD_SAMPLE} or {other}, got {value!r:.40}")
         if not isinstance(self.field, str):
             raise ConfigError(f"options.field: expected the key of a list of rows, got {self.field!r:.40}")
 
     @property
     def spares(self) -> bool:
         """Whether media that cannot be used are left out."""
-        return self.missing_media == LEAVE_OUT
+        return self.missing_media != BAD_SAMPLE
 
-    def check_spares(self, where: str, lacks: str) -> None:
-        """Raises ConfigError where media are to be left out of documents that cannot do without.
+    @property
+    def cuts(self) -> bool:
+        """Whether long documents with media are cut."""
+        return self.long_documents != BAD_SAMPLE
+
+    def check_pages(self, where: str, why: str) -> None:
+        """Raises ConfigError where an option of documents of texts and media in order is that of others.
 
         Args:
             where: the source stands in the run file.
-            lacks: why they cannot, or nothing where they can.
+            why: documents cannot do without one of their media, nor be cut; nothing where they can.
         """
-        if self.spares and lacks:
+        named = [name for name in PAGE_OPTIONS if getattr(self, name) != BAD_SAMPLE] if why else []
+        if named:
+            before = f"{where}." if where else ""
             raise ConfigError(
-                f"{where}.options.missing_media: {lacks}, so that none can be left out; it is of rows of texts and "
-                "media in turn, segments, and texts with lists of media"
+                f"{before}options.{named[0]}: {why}; it is of rows of texts and media in turn, segments, and texts "
+                "with lists of media"
             )
 
 

@@ -82,6 +82,8 @@ class DefaultLayout:
     """Whether of a chat the last turn of the assistant alone is learned."""
     spares: bool = field(default=False, repr=False)
     """Whether media that cannot be used are left out of documents that are no chats."""
+    cuts: bool = field(default=False, repr=False)
+    """Whether such documents are cut where they are longer than a row."""
 
     def column(self, role: str) -> str:
         """The column that stands for a role or a modality."""

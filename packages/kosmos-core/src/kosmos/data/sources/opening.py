@@ -118,8 +118,8 @@ def open_parts(
         template: layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``.
         columns: role or modality to the column that holds it, where that is named otherwise.
         root: folder that the media which rows name are in; None is that of the file.
-        options: of a registered dataset, or ``chunk_chars``, ``max_text_bytes``, ``learn``, ``missing_media``
-            and ``field`` of files.
+        options: of a registered dataset, or ``chunk_chars``, ``max_text_bytes``, ``learn``, ``missing_media``,
+            ``long_documents`` and ``field`` of files.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
         asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
         choices: they are questions that offer several answers (``kosmos.data.sources.choices``).

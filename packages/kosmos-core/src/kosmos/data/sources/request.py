@@ -102,7 +102,7 @@ class Request:
             media_columns: modality to column, where the table's own types tell it.
         """
         lacks = "a question needs each medium" if self.choices else "a template has a place for each medium"
-        self.options.check_spares(self.where, lacks if self.choices or self.template is not None else "")
+        self.options.check_pages(self.where, lacks if self.choices or self.template is not None else "")
         columns = {**(media_columns or {}), **self.columns}
         check_roles(columns, self.known, choices=self.choices)
         suffixes, timed = folders.suffix_table(self.specs, self.modalities, ()), self.timed
@@ -124,7 +124,7 @@ class Request:
             )
         last = self.options.learn == "last"
         made = PairLayout if may_hold else DefaultLayout
-        more = {"asked": self.asked, "learn_last": last, "spares": self.options.spares}
+        more = {"asked": self.asked, "learn_last": last, "spares": self.options.spares, "cuts": self.options.cuts}
         return made(self.known, columns, suffixes=suffixes, timed=timed, taken=taken, **more)
 
 
@@ -230,7 +230,7 @@ def finish(
         DataError: no row can be used, or rows are held out by a list that was not read to its end.
     """
     refuse_cut(table, request.chosen)
-    request.options.check_spares(request.where, "" if name_files else "a file of a folder is all that its text is of")
+    request.options.check_pages(request.where, "" if name_files else "a file of a folder is all that its text is of")
     if request.options.field and not isinstance(table, JsonListTable):
         raise ConfigError(f"{request.path}: options.field is of a .json file alone, whose rows are a list in an object")
     if request.root is not None:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import Blocks, Document, Media, Segment, Source, StoredMedia, Text
-from kosmos.data.lost_media import SparingDocument, none_left
+from kosmos.data.lost_media import none_left
+from kosmos.data.page_document import PageDocument
 from kosmos.data.sources.columns import Row, look_up
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.lost import leaving_out
@@ -23,8 +24,8 @@ from kosmos.data.sources.media import (
     resolve,
     without_rates,
 )
+from kosmos.data.sources.pages_of_rows import page_of
 from kosmos.data.sources.since import as_drawn
-from kosmos.data.sources.sparing import between_texts
 from kosmos.data.sources.weights import weight_of
 from kosmos.errors import SampleError
 
@@ -197,8 +198,8 @@ class RowSource:
         try:
             with as_drawn(refuses_pieces=self.refuses_pieces, reads_more=self.reads_more):
                 held = self.table.row(row)
-                between = between_texts(self.layout, held)
-                with leaving_out(are=between is not None) as lost:
+                page = page_of(self.layout, held)
+                with leaving_out(are=page is not None and page.between is not None) as lost:
                     segments, rejected = self._both(held, self.table.root(row))
                 _check_lost(lost, segments, rejected)
             references = self.layout.references(held)
@@ -210,9 +211,11 @@ class RowSource:
                 self._check(rejected)
         except SampleError as error:
             raise type(error)(f"{origin}: {error}{self._root_advice(error, row)}") from error
-        if between is not None and not rejected:
+        if page is not None and not rejected:
             causes = tuple(map(str, lost))
-            return SparingDocument(origin, segments, references, weight, between=between, lost=causes)
+            return PageDocument(
+                origin, segments, references, weight, between=page.between, lost=causes, is_cut=page.is_cut
+            )
         goes_on = self.one_end and self.cuts_texts and bool(self.table.goes_on(row))  # type: ignore[attr-defined]
         return Document(origin, segments, references, weight, goes_on, rejected)
 

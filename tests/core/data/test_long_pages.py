@@ -1,0 +1,110 @@
+"""Documents of texts and media in turn that are longer than a row, cut between their segments."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kosmos import Media, Text
+from kosmos.data import waiting_media
+from kosmos.data.feeder import open_feeder
+from kosmos.data.page_document import PageDocument
+from kosmos.errors import SampleError
+from support.faulty import Numbered
+from support.feeds import feed_of
+
+
+def page(parts, *, is_cut=True, between=None, origin="page"):
+    """Of texts, and of whole numbers, which are series of that length that hold their place."""
+    segments = [
+        Text(part, train=True) if isinstance(part, str) else Media("ticks", np.full(part, place, np.float32))
+        for place, part in enumerate(parts)
+    ]
+    return PageDocument(origin, tuple(segments), between=between, is_cut=is_cut)
+
+
+def planned(document, tokens=32, **over):
+    return feed_of(Numbered(1), tokens=tokens, **over).planner.plan(document)
+
+
+def text_of(plan):
+    return bytes(token for token in plan.token_ids if token < 256).decode()
+
+
+def test_it_is_cut_between_segments_and_media_begin_the_next_piece():
+    plans = planned(page(["a" * 10, 4, "b" * 10, 4, "c" * 10, 4, "d" * 10]))
+    assert [text_of(plan) for plan in plans] == ["a" * 10 + "b" * 10, "c" * 10, "d" * 10]
+    assert [[int(m.media.source[0]) for m in plan.media] for plan in plans] == [[1], [3], [5]]
+    assert [plan.first_media for plan in plans] == [0, 1, 2]
+    assert [plan.origin for plan in plans] == [f"page (segments {part})" for part in ("0-3", "3-5", "5-7")]
+    assert [plan.counts for plan in plans] == [True, False, False]
+    assert sum(plan.share for plan in plans) == pytest.approx(1)
+    ends = [bool(plan.train[-1]) and int(plan.token_ids[-1]) >= 256 for plan in plans]
+    assert ends == [False, False, True]  # which is learned of the last alone
+
+
+def test_what_fits_is_as_it_was_and_without_the_option_it_is_a_bad_sample():
+    parts = ["a" * 10, 4, "b" * 10]
+    whole, plain = planned(page(parts)), planned(page(parts, is_cut=False))
+    assert [p.token_ids.tolist() for p in whole] == [p.token_ids.tolist() for p in plain]
+    assert (whole[0].share, whole[0].is_part) == (1, False)
+    with pytest.raises(SampleError, match="takes 43 tokens and a row holds 32"):
+        planned(page([*parts, "c" * 15], is_cut=False))
+
+
+def test_a_medium_that_fits_no_row_costs_the_document_and_a_text_is_cut():
+    with pytest.raises(SampleError, match="tokens and a row holds 32"):
+        planned(page(["a", 40, "b"]))
+    plans = planned(page([4, "a", "b" * 70]))
+    assert "".join(text_of(plan).replace("a", "") for plan in plans).count("b") >= 70
+    assert all(len(plan) <= 32 for plan in plans)
+    assert [len(plan.media) for plan in plans] == [1, 0, 0, 0]
+
+
+def test_media_that_cannot_be_used_are_left_out_first_and_told_of_once():
+    document = page(["a" * 10, 4, "b" * 10, 4, "c" * 10], between="\n")
+    plans = planned(document, fates={("plan", 1): "ValueError"})
+    assert [text_of(plan) for plan in plans] == ["a" * 10 + "\n" + "b" * 10, "c" * 10]
+    assert [len(plan.lost) for plan in plans] == [1, 0]
+
+
+@given(st.lists(st.one_of(st.text("xyz", min_size=1, max_size=50), st.integers(1, 20)), min_size=1, max_size=12))
+def test_every_text_and_medium_comes_once_and_every_piece_fits(parts):
+    if not any(isinstance(part, str) for part in parts):
+        return
+    plans = planned(page(parts))
+    assert all(len(plan) <= 32 for plan in plans)
+    media = [int(m.media.source[0]) for plan in plans for m in plan.media]
+    assert media == [place for place, part in enumerate(parts) if not isinstance(part, str)]
+    learned = sum(int((plan.train & (plan.token_ids < 256)).sum()) for plan in plans)
+    assert learned == sum(len(part) for part in parts if isinstance(part, str))
+
+
+class Pages(Numbered):
+    """Of one to eight texts with a series behind each."""
+
+    def document(self, index):
+        parts = [f"{index} " * 4, 3 + index % 3] * (1 + index % 8)
+        return page([*parts, "end"], origin=f"page {index}")
+
+
+@pytest.mark.parametrize("held", [waiting_media.MOST_HELD_BYTES, 0])
+def test_rows_are_the_same_on_a_resume_and_where_media_are_read_again(monkeypatch, held):
+    monkeypatch.setattr(waiting_media, "MOST_HELD_BYTES", held)
+    feed = feed_of(Pages(12), lanes=2, tokens=32)
+
+    def seen(steps):
+        return [(r.arrays.documents, r.arrays.token_ids.tolist(), r.arrays.media["ticks"].values.tolist())
+                for rows in steps for r in rows]  # fmt: skip
+
+    feeder = open_feeder(feed, range(2), workers=0)
+    assert not [incident for _ in range(9) for row in feeder.next_step() for incident in row.incidents]
+    state = json.loads(json.dumps(feeder.state()))
+    then = seen([feeder.next_step() for _ in range(9)])
+    again = open_feeder(feed, range(2), workers=0, state=state)
+    assert seen([again.next_step() for _ in range(9)]) == then
+    assert any("(segments" in document.origin for documents, *_ in then for document in documents)
