@@ -40,7 +40,7 @@ def written(request, rows, table, tmp_path):
                 "answer": {"score": 0.5, "matched": "an", "text": "Ann"},
                 "hint": "x",
             },
-            {"query": "question.said", "response": "answer.text"},
+            {"query": "question.said", "input": "hint", "response": "answer.text"},
             "Ann",
         ),
         (
@@ -50,6 +50,12 @@ def written(request, rows, table, tmp_path):
         ),
         ({"problem": "Who?", "solution": {"n": 1}}, {"query": "problem", "response": "solution"}, '{"n": 1}'),
         ({"query": {"n": 1}, "problem": "Who?", "answer": "Ann"}, {"query": "problem", "response": "answer"}, "Ann"),
+        (
+            {"instruction": "Who?", "context": "Ann did.", "response": "Ann", "category": "qa"},
+            {"query": "instruction", "input": "context", "response": "response"},
+            "Ann",
+        ),
+        ({"input": "Who?", "output": "Ann"}, {"prompt": "input", "completion": "output"}, "Ann"),
         ({"caption": {"de": "ein Hund", "en": "a dog"}}, {"text": "caption.en"}, "a dog"),
     ],
 )
@@ -60,8 +66,22 @@ def test_what_is_proposed_is_read(open_, written, row, proposed, learned):
     said = re.search(r"columns: \{(\w+: \w[^}]*)\}$", told.value.line())[1]
     columns = dict(pair.split(": ") for pair in said.split(", "))
     assert columns == proposed
-    texts = [s.text for s in open_(path, columns=columns).document(0).segments if isinstance(s, Text) and s.train]
-    assert texts == [learned]
+    read = [s for s in open_(path, columns=columns).document(0).segments if isinstance(s, Text)]
+    assert [s.text for s in read if s.train] == [learned]
+    asked = "".join(s.text for s in read if not s.train)
+    assert all(asked.count(row[name]) == 1 for name in ("context", "hint", "input") if name in row)
+
+
+def test_a_question_with_a_context_is_not_taken_for_that_alone(open_, rows):
+    with pytest.raises(DataError) as told:
+        open_(rows({"instruction": "Who?", "context": "Ann did.", "response": "Ann"}))
+    assert "did you mean" not in told.value.line()
+
+
+def test_what_a_question_offers_is_told_to_be_left_out(open_, rows):
+    row = {"question": "Who?", "context": "Ann did.", "choices": ["Ann", "Bo"], "answer": "Ann"}
+    with pytest.raises(DataError, match=r"input: context, response: answer}, without choices: a template shows more$"):
+        open_(rows(row))
 
 
 def test_a_row_without_the_columns_of_others_is_told_the_same(open_, rows):

@@ -105,7 +105,9 @@ def test_what_is_no_answer_costs_its_row(open_, rows, answers, cause):
 @pytest.mark.parametrize("more", [{"label": 1}, {"answerKey": "B"}, {"choices": LIST}, {"context": "It is old."}])
 def test_answers_that_may_be_what_is_offered_are_asked_about(open_, rows, more):
     path = rows({"question": "Which?", "answers": LIST, **more})
-    with pytest.raises(DataError, match=r"its answer are columns: \{query: question, response: answers\}"):
+    with pytest.raises(
+        DataError, match=r"its answer are columns: \{query: question, (input: context, )?response: answers\}"
+    ):
         open_(path)
     assert learned(open_(path, columns={"query": "question", "response": "answers"})) == (["nokia"], tuple(LIST))
 

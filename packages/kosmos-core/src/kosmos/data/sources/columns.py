@@ -100,10 +100,15 @@ def nested_tops(paths: Iterable[str], columns: Collection[str]) -> set[str]:
     return {top for path in paths if (top := top_column(path, columns)) != path and top in columns}
 
 
-def require_column(path: str, columns: Collection[str], what: str, advice: str = "") -> None:
-    """Raises DataError, with the nearest name and ``advice``, where a table has no column for ``path``."""
+def require_column(path: str, columns: Collection[str], what: str, advice: str = "", *, is_known: bool = False) -> None:
+    """Raises DataError, with the nearest name and ``advice``, where a table has no column for ``path``.
+
+    Args:
+        is_known: whether ``advice`` says what is meant, so that the nearest name is another guess, and a worse one.
+    """
     if (top := top_column(path, columns)) not in columns:
-        raise DataError(f"{what}: no column {top!r}{did_you_mean(top, columns)}{advice}")
+        near = there_are(columns) if is_known else did_you_mean(top, columns)
+        raise DataError(f"{what}: no column {top!r}{near}{advice}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -111,6 +116,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     there = sorted(str(k) for k in known)
     if hint := names.did_you_mean(name, there):
         return f"; {hint}"
+    return there_are(there)
+
+
+def there_are(known: Iterable[str]) -> str:
+    """``"; there are: id, text"``, or nothing: the end of a message."""
+    there = sorted(str(k) for k in known)
     return f"; there are: {names.listed(there)}" if there else ""
 
 

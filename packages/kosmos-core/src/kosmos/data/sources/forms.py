@@ -21,10 +21,11 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from kosmos.data.document import Text
-from kosmos.data.sources.columns import BY_TEMPLATE, Row, is_empty, kind_of, text_value
+from kosmos.data.sources.columns import BY_TEMPLATE, Row, is_empty, kind_of, text_value, top_column
 from kosmos.data.sources.json_written import json_of
 from kosmos.data.sources.right_answers import ANSWERS, learned_answer, names_answers, right_answers
 from kosmos.errors import SampleError
+from kosmos.names import listed
 
 QUESTION = "question"
 ASKS = {"instruction": "output", "query": "response", "prompt": "completion", QUESTION: "answer"}
@@ -62,6 +63,11 @@ GOES_ON = "prompt"
 LIKE_ASKS = ("question", "query", "instruction", "prompt", "problem", "input")
 LIKE_ANSWERS = ("answer", "response", "output", "solution", "completion", ANSWERS)
 """What others call the columns of a question and its answer."""
+LIKE_CONTEXTS = frozenset((
+    *"context passage article support story document paragraph background".split(),
+    *"hint lecture content dialogue dialog".split(),
+))  # fmt: skip
+"""Those of ``BELONG`` that may be the text that a question is about, which ``input`` names."""
 LIKE_TEXTS = (
     *"sentence transcription transcript transcripts caption description content utterance".split(),
     *"normalized_text raw_text text_normalized".split(),
@@ -83,8 +89,23 @@ def likely_columns(columns: Collection[str]) -> str:
     Args:
         columns: keys of a row, where it is known what stands in them.
     """
-    found = [likely(columns, names) for names in (LIKE_ASKS, LIKE_ANSWERS)]
-    return "columns: {{query: {}, response: {}}}".format(*found) if all(found) else ""
+    ask, answer = (likely(columns, names) for names in (LIKE_ASKS, LIKE_ANSWERS))
+    if not ask or not answer:
+        return ""
+    beside = [name for name in columns if name in BELONG and name not in LIKE_ASKS]
+    texts = [path for name in beside if name in LIKE_CONTEXTS and (path := likely(columns, [name]))]
+    context = texts[0] if len(texts) == 1 and not _is_list(columns, texts[0]) else ""
+    left = [name for name in beside if not context or name != top_column(context, columns)]
+    shown = f", without {listed(left, at_most=4)}: a template shows more" if left else ""
+    if top_column(ask, columns) == "input":  # beside a query that column would be read a second time
+        return f"columns: {{prompt: {ask}, completion: {answer}}}{shown}"
+    return f"columns: {{query: {ask}, {f'input: {context}, ' if context else ''}response: {answer}}}{shown}"
+
+
+def _is_list(columns: Collection[str], name: str) -> bool:
+    """Whether it is known that a column holds a list."""
+    row = columns if isinstance(columns, Mapping) else getattr(columns, "mapping", {})
+    return isinstance(row.get(name), list | tuple)
 
 
 def likely(columns: Collection[str], names: Iterable[str]) -> str | None:

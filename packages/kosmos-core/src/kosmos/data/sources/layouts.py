@@ -111,7 +111,7 @@ class DefaultLayout:
             name_it = f"; name it (columns: {{text: COLUMN}}) or write a template{likely}"
             numbers = "" if likely else told_of_columns(columns)
             advice = "" if "text" in self.columns else numbers or name_it
-            require_column(self.column("text"), columns, "text", advice)
+            require_column(self.column("text"), columns, "text", advice, is_known=bool(likely))
 
     def _likely(self, columns: Collection[str]) -> str:
         """What may be meant by columns that have no form; empty where nothing is likely."""
