@@ -44,6 +44,7 @@ from kosmos.train.frozen_as_drawn import frozen_backbone, frozen_streams, is_dra
 from kosmos.train.given_twice import given_twice
 from kosmos.train.held_out_elsewhere import held_out_elsewhere
 from kosmos.train.other_tokens import warnings_of as warnings_of_tokens
+from kosmos.train.small_data import few_held_out
 from kosmos.train.trained_before import scored_before
 
 KEEPS_UPDATES = ("lion", "lion8bit", "muon", "adamw")
@@ -97,6 +98,7 @@ def doubts(
         yield from doubtful_places(sources, routes)
         yield from longer_than_stated(routes, sources)
         yield from _never_scored(config) if scored is not None and not scored else ()
+        yield from few_held_out(config, scored or ())
         yield from _scored_and_trained(config)
         yield from scored_before(config)
         yield from held_out_elsewhere(config, sources, scored or ())

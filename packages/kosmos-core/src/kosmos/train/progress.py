@@ -21,6 +21,7 @@ from kosmos.evaluate.score import Scores
 from kosmos.model.nf4 import values_in
 from kosmos.train.held_out import closing_table
 from kosmos.train.interval import Interval
+from kosmos.train.small_data import PassesTold
 from kosmos.visible import say, visible
 
 
@@ -160,11 +161,26 @@ WARNING = "warning: "
 
 
 class Noting(Relay):
-    """Keeps the warnings."""
+    """Keeps the warnings, and has those of its own of many passes over the data."""
 
     def __init__(self, reporter: Reporter) -> None:
         super().__init__(reporter)
         self.warnings: list[str] = []
+        self.passes = PassesTold()
+
+    def start(self, run: RunStart) -> None:
+        super().start(run)
+        self.passes.start(run.sources, in_epochs=run.in_epochs)
+
+    def step(self, row: Mapping[str, Any], steps: int) -> None:
+        super().step(row, steps)
+        if line := self.passes.at(row, steps):
+            self.say(f"{WARNING}{line}")
+
+    def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None:
+        if line := self.passes.at_end():
+            self.say(line)
+        super().finish(before, after, output, bad)
 
     def say(self, line: str) -> None:
         if line.startswith(WARNING):
@@ -228,7 +244,8 @@ class ConsoleReporter(Reporter):
         left = ((now - self.began_at) / done if done else row["step_s"]) * (steps - row["step"])
         self.since.add(row)
         loss, end = f"loss {row['loss']:.4f}{_right(row)}", f"{_clock(left)} left"
-        epoch = [f"epoch {row['epoch']:.2f}"] if self.in_epochs and "epoch" in row else []
+        is_told = "epoch" in row and (self.in_epochs or row["epoch"] > 1)
+        epoch = [f"epoch {row['epoch']:.2f}"] if is_told else []
         if self.has_bar:
             speed = f"{row['tokens_per_s']:,.0f} tokens/s"
             limits = [_waiting(row), *([f"MFU {_percent(row['mfu'])}"] if "mfu" in row else [])]
