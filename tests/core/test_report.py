@@ -408,6 +408,18 @@ def test_how_a_run_ended_is_told(tmp_path: Path, capsys, settings: Any, reporter
     assert report(run, capsys)["ended"] == {"how": "done", "problem": None}
 
 
+def test_a_stopped_run_is_not_done_where_it_is_asked_for_fewer_steps_than_it_took(tmp_path: Path, capsys) -> None:
+    class After(Ending):
+        def step(self, row: Any, steps: int) -> None:
+            self.taken = row["step"] == 3
+
+    run = tmp_path / "run"
+    with suppress(Interrupted):
+        train_model(small_run(run), registry=ticks_registry(), reporter=After())
+    resume_run(run, {"train": {"steps": 2}}, registry=ticks_registry())
+    assert report(run, capsys)["ended"] == {"how": "stopped", "problem": None}
+
+
 def test_a_run_that_was_killed_or_goes_on_now_is_told_from_one_that_ended(run: Path, capsys) -> None:
     rows = [{name: value for name, value in row.items() if name != "ended"} for row in rows_of(run / "goodput.jsonl")]
     (run / "goodput.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))

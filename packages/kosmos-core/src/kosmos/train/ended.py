@@ -40,7 +40,9 @@ def how_ended(folder: Path, goodput: Path, last: int, steps: int | None) -> dict
     ``unknown`` where it was killed, or runs on a machine whose locks are not seen here.
 
     Args:
-        last: the last step that was taken, of so many; a run of a version that did not note it is done behind it.
+        last: the last step that was taken, of so many as its run file says; a run of a version that did not note it is
+            done behind it. One that was stopped before stays so where it is asked for fewer than it took: that only
+            scores.
     """
     if Lock(folder).is_held():
         return {"how": RUNNING, "problem": None}
@@ -48,4 +50,6 @@ def how_ended(folder: Path, goodput: Path, last: int, steps: int | None) -> dict
     found = rows[-1].ended if rows else None
     if found is None:
         found = DONE if steps is not None and last >= steps else UNKNOWN
+    elif found == DONE and steps is not None and 0 < last < steps:
+        found = STOPPED
     return {"how": found, "problem": rows[-1].problem_of_end if rows else None}
