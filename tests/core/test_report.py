@@ -497,3 +497,16 @@ def test_a_run_that_scored_lower_before_says_when(run: Path, capsys: pytest.Capt
     (run / "held_out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "lowest held-out loss 0.1250, at step 0" in lines(run, capsys)
     assert report(run, capsys)["held_out_best"] == {"step": 0, "loss": 0.125}
+
+
+def test_a_default_that_one_run_states_is_no_difference(run: Path, tmp_path: Path, capsys) -> None:
+    stated = {
+        "train": {"optimizer": {"name": "lion", "betas": [0.9, 0.99]}},
+        "streams": {"ticks": {"connector": {"name": "mlp", "norm": True}, "freeze": False}},
+        "checkpoint": {"every_steps": 3},
+        "backbone": {"norm": "layer"},
+    }
+    train_model(small_run(tmp_path / "other", **stated), registry=ticks_registry())
+    capsys.readouterr()
+    assert main(["report", str(run), str(tmp_path / "other"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differences"] == {"backbone.norm": [None, "layer"]}

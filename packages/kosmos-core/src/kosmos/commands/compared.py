@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,14 +53,41 @@ def settings_of(folder: RunFolder) -> dict[str, Any]:
         return written
 
 
-def differences(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def used_in(folder: RunFolder, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run used where its run file says nothing, by dotted path: the streams that it has without stating them,
+    and the components and options that it noted as it began, which runs of older versions did not."""
+    from kosmos.config import StreamConfig
+
+    try:
+        noted = json.loads(folder.parameters.read_text(encoding="utf-8")).get("options") or {}
+        streams = {of.get("stream") or name for name, of in settings["modalities"].items()}
+    except (OSError, ValueError, KeyError, AttributeError):
+        noted, streams = {}, set[str]()
+    own, plain = dict(flat(settings)), StreamConfig().model_dump(mode="json")
+    used = {name: value for stream in streams for name, value in flat(plain, f"streams.{stream}")}
+    for place, options in noted.items():
+        if own.get(f"{place}.name") in (None, "", options.get("name")):  # else another one has come in its place
+            used |= dict(flat(options, place))
+    return used
+
+
+def differences(
+    settings: Sequence[Mapping[str, Any]], used: Sequence[Mapping[str, Any]] | None = None
+) -> dict[str, list[Any]]:
     """Fields of run files that are not alike in all runs, by dotted path, with the value in each; None where it is not.
 
     Where the output is says nothing of a run.
+
+    Args:
+        used: what ``used_in`` gave of each, which counts where a run file leaves out what that of another run states.
     """
     fields = [dict(flat(one)) for one in settings]
     names = {name: None for one in fields for name in one if name != "output"}  # in the order of the run file
-    found = {name: [one.get(name) for one in fields] for name in names}
+    every = [
+        {**more, **{name: value for name, value in one.items() if value != "" or name not in more}}  # of its modality
+        for one, more in zip(fields, used or [{}] * len(fields), strict=True)
+    ]
+    found = {name: [one.get(name) for one in every] for name in names}
     return {name: values for name, values in found.items() if any(value != values[0] for value in values)}
 
 

@@ -14,7 +14,7 @@ import typer
 
 from kosmos.commands.bad_samples import bad_lines, bad_samples
 from kosmos.commands.begun import UNTRAINED, ended_untrained, lineage_lines, lineage_of
-from kosmos.commands.compared import beside, differences, opened, refuse, settings_of
+from kosmos.commands.compared import beside, differences, opened, refuse, settings_of, used_in
 from kosmos.commands.ledgers import figures_of, rows_of
 from kosmos.commands.run_table import STANDARD_OUTPUT, best_first, write_csv
 from kosmos.errors import ConfigError
@@ -59,7 +59,8 @@ def report(
         print(text)
         return
     every = [settings_of(folder) for folder in folders]
-    settings, wanted = differences(every), [one.get("train", {}).get("steps") for one in every]
+    used = [used_in(folder, one) for folder, one in zip(folders, every, strict=True)]
+    settings, wanted = differences(every, used), [one.get("train", {}).get("steps") for one in every]
     if csv is not None:
         with figures_of(*shown):
             write_csv(csv, results, settings, wanted)

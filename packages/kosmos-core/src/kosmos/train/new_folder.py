@@ -10,6 +10,7 @@ from kosmos.plugins import Registry
 from kosmos.runtime.parallel import Parallel
 from kosmos.train.forecast.parts import counted
 from kosmos.train.output import RunFolder
+from kosmos.train.used_options import used_options
 
 
 def new_folder(composition: Composition, registry: Registry, parallel: Parallel) -> RunFolder:
@@ -35,7 +36,7 @@ def _made(composition: Composition, registry: Registry) -> RunFolder:
         save_tokenizer(composition.tokenizer, composition.planner.turns, folder.tokenizer)
         keep_lock(folder.path, registry)
         folder.write_model(composition.without_files())
-        folder.write_parameters(counted(composition))
+        folder.write_parameters({**counted(composition), "options": used_options(composition)})
         folder.write_config(composition.config.model_copy(update={"output": folder.path.resolve()}))
     except OSError as error:  # such as a full disk
         folder.discard()

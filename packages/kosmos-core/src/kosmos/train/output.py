@@ -184,8 +184,8 @@ class RunFolder:
             self.model.unlink(missing_ok=True)
 
     def write_parameters(self, counted: Mapping[str, Any]) -> None:
-        """Keep how many parameters the model has, as ``kosmos.train.forecast.parts.counted`` gives it. Raises as
-        ``write_config``."""
+        """Keep how many parameters the model has, as ``kosmos.train.forecast.parts.counted`` gives it, and what it is
+        made with. Raises as ``write_config``."""
         self._replace(self.parameters, json.dumps(counted, indent=2) + "\n")
 
     def read_model(self) -> dict[str, Any]:
