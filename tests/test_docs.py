@@ -73,7 +73,9 @@ def test_the_table_of_the_tutorial_is_that_of_the_readme_and_of_the_results() ->
     tables = {block.text for block in blocks("", "closing table")}
     assert len(tables) == 1
     results = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
-    for accuracy in re.findall(r"^  \w+ .* ([\d.]+ %)$", tables.pop(), re.MULTILINE):
+    found = re.findall(r"^source \w+ .* ([\d.]+ %)$", tables.pop(), re.MULTILINE)
+    assert len(found) == 2
+    for accuracy in found:
         assert f"| {accuracy} |" in results
 
 

@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, shared_data: Find) -> Path:
     assert "fsdd: 2,250 documents, 250 held out" in done.stderr
     head, *lines = done.stdout.splitlines()
     assert head.split() == "held out documents loss before after accuracy before after".split()
-    assert [line.split()[0] for line in lines] == ["audio", "image", "fashion", "fsdd"]
+    assert [line[:20].strip() for line in lines] == ["audio", "image", "source fashion", "source fsdd"]
     return output
 
 
@@ -73,8 +73,8 @@ def test_eval_without_data_prints_a_table_of_what_the_run_held_out(
     assert main(["eval", str(run), "--max-documents", "20"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    documents = {line.split()[0]: int(line.split()[1]) for line in printed.out.splitlines()[2:]}
-    assert documents == {"all": 40, "audio": 20, "image": 20, "fashion": 20, "fsdd": 20}
+    documents = {line[:20].strip(): int(line[20:].split()[0]) for line in printed.out.splitlines()[2:]}
+    assert documents == {"all": 40, "audio": 20, "image": 20, "source fashion": 20, "source fsdd": 20}
 
 
 def test_generate_reads_media_and_prompts_in_the_order_given(

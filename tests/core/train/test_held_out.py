@@ -22,7 +22,7 @@ def test_questions_alone_have_no_columns_of_losses() -> None:
     asked = Score(8, math.nan, math.nan, 0.25, 8)
     head, line = closing_table(None, Scores(Score(0, math.nan, math.nan, None), {}, {"quiz": asked}, ()))
     assert head.split() == "held out documents accuracy before after".split()
-    assert line.split() == ["quiz", "8", "-", "25.0", "%"]
+    assert line.split() == ["source", "quiz", "8", "-", "25.0", "%"]
 
 
 def scores(documents: int, loss: float) -> Scores:
@@ -36,3 +36,9 @@ def test_scores_of_other_documents_are_not_set_beside_those_of_now() -> None:
     (_, line, why) = closing_table(scores(32, 6.0), scores(8, 5.0))
     assert line.split() == ["image", "8", "-", "5.0000", "-", "50.0", "%"]
     assert why == "before, other documents were scored (32 of image), which compare with none of these"
+
+
+def test_sources_stand_below_no_modality() -> None:
+    score = Score(4, 5.0, 148.4, 0.5)
+    _, *lines = closing_table(None, Scores(score, {"image": score}, {"shapes": score, "tones": score}, ()))
+    assert [line.split(" " * 3)[0] for line in lines] == ["image", "source shapes", "source tones"]

@@ -312,7 +312,7 @@ def _losses(result: Mapping[str, Any]) -> list[str]:
     groups = {
         "all": result["overall"],
         **result["by_modality"],
-        **{f"  {n}": s for n, s in result["by_source"].items()},
+        **{f"source {n}": s for n, s in result["by_source"].items()},
     }
     for name, s in groups.items():
         loss, perplexity = ("-" if math.isnan(s[key]) else f"{s[key]:.4f}" for key in ("loss", "perplexity"))

@@ -105,12 +105,12 @@ def closing_table(before: Scores | None, after: Scores) -> list[str]:
     several = len(after.by_source) > 1
     parts = {
         **after.by_modality,
-        **{f"  {name}": score for name, score in after.by_source.items() if several or is_asked(score)},
+        **{f"source {name}": score for name, score in after.by_source.items() if several or is_asked(score)},
     }
-    earlier = {**before.by_modality, **{f"  {n}": s for n, s in before.by_source.items()}} if before else {}
+    earlier = {**before.by_modality, **{f"source {n}": s for n, s in before.by_source.items()}} if before else {}
     others = {n: earlier[n].documents for n, s in parts.items() if n in earlier and earlier[n].compared != s.compared}
     pairs = {name: (None if name in others else earlier.get(name), score) for name, score in parts.items()}
-    told = ", ".join(f"{count} of {name.strip()}" for name, count in others.items())
+    told = ", ".join(f"{count} of {name}" for name, count in others.items())
     why = [f"before, other documents were scored ({told}), which compare with none of these"] if told else []
     return [*_rows(pairs), *why, *_written_lines(before, after)]
 
