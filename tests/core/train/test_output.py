@@ -95,6 +95,22 @@ def test_a_folder_with_files_of_the_names_of_a_run_is_refused_and_stays_as_it_wa
     assert all_of(tmp_path) == before
 
 
+@pytest.mark.parametrize("what", ["file", "pattern", "scored", "media"])
+def test_the_folder_of_the_data_is_no_folder_of_a_run(tmp_path: Path, what: str) -> None:
+    data, media = tmp_path / "data", tmp_path / "media"
+    for folder in (data, media):
+        folder.mkdir()
+    (data / "rows-1.jsonl").write_text('{"text": "a b"}\n' * 8)
+    source = {"path": str(data / ("rows-*.jsonl" if what == "pattern" else "rows-1.jsonl")), "root": str(media)}
+    scored = {"evaluate": {"sources": [source]}} if what == "scored" else {"data": {"sources": [source]}}
+    output = media if what == "media" else data
+    before = all_of(tmp_path)
+    with pytest.raises(ConfigError, match=rf"^{output}: holds the data, whose files those of the run would lie among"):
+        train_model(small_run(output, **scored), registry=ticks_registry())
+    assert all_of(tmp_path) == before
+    assert train_model(small_run(data / "run", train={"steps": 1}, **scored), registry=ticks_registry()).step == 1
+
+
 def test_the_folder_tells_how_many_parameters_there_are_and_are_trained_by_part(tmp_path: Path) -> None:
     frozen = {"streams": {"ticks": {"freeze": True}}}
     train_model(small_run(tmp_path / "run", train={"steps": 1}, **frozen), registry=ticks_registry())

@@ -78,12 +78,7 @@ class RunFolder:
             ) from error
         folder = RunFolder(path)
         folder._refuse_taken()
-        named = (
-            entry.path
-            for entry in (*config.data.sources, *config.evaluate.sources, *config.evaluate.choices)
-            if os.path.isabs(entry.path)
-        )  # else it is registered
-        if any(os.path.realpath(source) == os.path.realpath(path) for source in named):
+        if os.path.realpath(path) in set(_places_of_data(config)):
             raise ConfigError(
                 f"{path}: holds the data, whose files those of the run would lie among; name another --output"
             )
@@ -365,6 +360,15 @@ class RunFolder:
             replace_text(file, text)
         except OSError as error:
             raise TrainingError(f"{file}: cannot write ({error.strerror})") from error
+
+
+def _places_of_data(config: RunConfig) -> Iterator[str]:
+    """The folders that hold the files of its sources, and those of the media that their rows name."""
+    for entry in (*config.data.sources, *config.evaluate.sources, *config.evaluate.choices):
+        if os.path.isabs(entry.path):  # else it is registered
+            yield os.path.realpath(entry.path if os.path.isdir(entry.path) else os.path.dirname(entry.path))
+        if entry.root is not None:
+            yield os.path.realpath(entry.root)
 
 
 def _is_taken(place: Path) -> bool:
