@@ -207,8 +207,8 @@ def test_rows_that_are_wrong_cost_themselves(open_, table):
         ("text\rx\ry\r", "the first line: a carriage return"),
         ("id\ttext\r1\tx\r2\ty\r", "the first line: a carriage return"),
         (
-            "caption\nx\n",
-            r"no column 'text'.*caption.*If the first line .* is a row already, write a line with the names",
+            "a dog runs\nx\n",
+            r"no column 'text'.*a dog runs.*If the first line .* is a row already, write a line with the names",
         ),
         ("text\n", "holds no rows"),
     ],

@@ -7,6 +7,7 @@ import re
 
 import datasets
 import pytest
+import yaml
 
 from kosmos.data.document import Text
 from kosmos.errors import DataError, SampleError
@@ -82,6 +83,34 @@ def test_what_a_question_offers_is_told_to_be_left_out(open_, rows):
     row = {"question": "Who?", "context": "Ann did.", "choices": ["Ann", "Bo"], "answer": "Ann"}
     with pytest.raises(DataError, match=r"input: context, response: answer}, without choices: a template shows more$"):
         open_(rows(row))
+
+
+@pytest.mark.parametrize("columns", [{}, {"image": "filename"}, {"text": "caption"}])
+def test_all_columns_of_a_table_with_media_are_proposed_at_once_and_can_be_pasted(
+    open_, tmp_path, monkeypatch, columns
+):
+    (tmp_path / "img").mkdir()
+    (tmp_path / "img" / "1.png").write_bytes(b"medium")
+    (tmp_path / "list.csv").write_text("filename,caption\nimg/1.png,a dog\n")
+    wanted = {"image": "filename", "text": "caption"}
+    for path in (tmp_path / "list.csv", tmp_path):
+        with pytest.raises(DataError) as told:
+            open_(path, columns=columns if path.is_file() else {})
+        found = re.search(
+            r"columns: ({[^}]*})", told.value.line().rpartition("; ")[2] if path.is_file() else told.value.line()
+        )
+        assert yaml.safe_load(found[1]) == wanted
+    assert [type(s).__name__ for s in open_(tmp_path / "list.csv", columns=wanted).document(0).segments]
+
+
+@pytest.mark.parametrize(
+    ("first", "is_told"), [("filename,caption", False), ("img/1.png,it sleeps", True), ("bild,titel", True)]
+)
+def test_a_first_line_that_names_columns_is_not_taken_for_a_row(open_, tmp_path, first, is_told):
+    (tmp_path / "list.csv").write_text(f"{first}\n1.png,a dog\n")
+    with pytest.raises(DataError, match=r"columns\.text: no column 'capton'") as told:
+        open_(tmp_path / "list.csv", columns={"text": "capton"})
+    assert ("is a row already" in told.value.line()) == is_told and "?." not in told.value.line()
 
 
 def test_a_row_without_the_columns_of_others_is_told_the_same(open_, rows):

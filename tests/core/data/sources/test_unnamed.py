@@ -59,11 +59,11 @@ def test_they_are_recorded_with_what_else_was_found(open_, rows, tmp_path, monke
 @pytest.mark.parametrize(
     ("row", "advice"),
     [
-        ({"image_path": "a.png", "audio_path": "b.wav"}, r"columns \(columns: {\w+: \w+_path, \w+: \w+_path}\)$"),
-        ({"image_path": "a.png", "audio_path": "a.png"}, r"columns \(columns: {image: image_path, audio: audio_path}"),
+        ({"image_path": "a.png", "audio_path": "b.wav"}, r"columns: .*columns: {\w+: \w+_path, \w+: \w+_path}}'$"),
+        ({"image_path": "a.png", "audio_path": "a.png"}, r"columns: .*columns: {image: image_path, audio: audio_path}"),
         ({"audio_path": "a.png", "image_path": "a.png"}, r"{image: image_path, audio: audio_path}"),
-        ({"meta": "a.json", "image_path": "a.png"}, r"the column \(columns: {image: image_path}\)$"),
-        ({"left": "a.png", "right": "c.png"}, r"{image: left}\), and write what left, right hold into one list of"),
+        ({"meta": "a.json", "image_path": "a.png"}, r"the column: .*columns: {image: image_path}}'$"),
+        ({"left": "a.png", "right": "c.png"}, r"{image: left}}', and write what left, right hold into one list of"),
     ],
 )
 def test_a_refusal_names_every_column_of_media(open_, rows, row, advice):

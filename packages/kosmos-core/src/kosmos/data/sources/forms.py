@@ -24,6 +24,7 @@ from kosmos.data.document import Text
 from kosmos.data.sources.columns import BY_TEMPLATE, Row, is_empty, kind_of, text_value, top_column
 from kosmos.data.sources.json_written import json_of
 from kosmos.data.sources.right_answers import ANSWERS, learned_answer, names_answers, right_answers
+from kosmos.data.sources.splits import with_meaning
 from kosmos.errors import SampleError
 from kosmos.names import listed
 
@@ -83,23 +84,41 @@ def telling(columns: Iterable[str]) -> set[str]:
     return {column for column in columns if _TELLS.fullmatch(re.sub(r"[\W_]", "", column).lower())}
 
 
-def likely_columns(columns: Collection[str]) -> str:
+def likely_columns(columns: Collection[str], named: Mapping[str, str] | None = None) -> str:
     """``columns`` by which a table becomes questions and answers; empty where it does not look like any.
 
     Args:
         columns: keys of a row, where it is known what stands in them.
+        named: roles and modalities that are named already.
     """
+    if not (pair := likely_pair(columns)):
+        return ""
+    told = [top_column(path, columns) for path in pair.values()]
+    left = [name for name in _beside(columns) if name not in told]
+    shown = f", without {listed(left, at_most=4)}: a template shows more" if left else ""
+    return f"{written({**(named or {}), **pair})}{shown}"
+
+
+def likely_pair(columns: Collection[str]) -> dict[str, str]:
+    """Role to column of a question and its answer, and of the text that it is about; empty as of ``likely_columns``."""
     ask, answer = (likely(columns, names) for names in (LIKE_ASKS, LIKE_ANSWERS))
     if not ask or not answer:
-        return ""
-    beside = [name for name in columns if name in BELONG and name not in LIKE_ASKS]
-    texts = [path for name in beside if name in LIKE_CONTEXTS and (path := likely(columns, [name]))]
-    context = texts[0] if len(texts) == 1 and not _is_list(columns, texts[0]) else ""
-    left = [name for name in beside if not context or name != top_column(context, columns)]
-    shown = f", without {listed(left, at_most=4)}: a template shows more" if left else ""
+        return {}
     if top_column(ask, columns) == "input":  # beside a query that column would be read a second time
-        return f"columns: {{prompt: {ask}, completion: {answer}}}{shown}"
-    return f"columns: {{query: {ask}, {f'input: {context}, ' if context else ''}response: {answer}}}{shown}"
+        return {"prompt": ask, "completion": answer}
+    texts = [path for name in _beside(columns) if name in LIKE_CONTEXTS and (path := likely(columns, [name]))]
+    is_one = len(texts) == 1 and not _is_list(columns, texts[0])
+    return {"query": ask, **({"input": texts[0]} if is_one else {}), "response": answer}
+
+
+def written(columns: Mapping[str, str]) -> str:
+    """``columns: {text: caption}``."""
+    return f"columns: {{{', '.join(f'{role}: {column}' for role, column in with_meaning(columns).items())}}}"
+
+
+def _beside(columns: Collection[str]) -> list[str]:
+    """What may belong to a question."""
+    return [name for name in columns if name in BELONG and name not in LIKE_ASKS]
 
 
 def _is_list(columns: Collection[str], name: str) -> bool:

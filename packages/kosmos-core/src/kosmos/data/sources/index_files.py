@@ -14,6 +14,7 @@ from kosmos.data.sources.file_names import stem_of, suffix_of
 from kosmos.data.sources.folders import tells_of_data
 from kosmos.data.sources.joined import ClassFolderTable, Rooted
 from kosmos.data.sources.media import resolve
+from kosmos.data.sources.own_columns import of_list
 from kosmos.data.sources.source import Table
 from kosmos.errors import DataError, SampleError
 
@@ -56,8 +57,9 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked:
                 return replace(media, named=False, remark=what)
             raise DataError(
                 f"{media.folder}: {name} lists media that lie in folders ({line}), so that their "
-                "texts seem to be there; to learn these write them into a metadata.csv (file_name,text) or a "
-                f"manifest.jsonl, to learn the names of the folders (such as {media.files[0]}) move {name} elsewhere"
+                f"texts seem to be there; to learn these {_as_rows(media, name)}write them into a metadata.csv "
+                f"(file_name,text) or a manifest.jsonl, to learn the names of the folders (such as {media.files[0]}) "
+                f"move {name} elsewhere"
             )
         # Prose may name one file, and a table of rows does not.
         if not few and len(said.told) >= (1 if suffix_of(name) in DELIMITED else 2):
@@ -67,6 +69,13 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked:
                 "metadata.csv (file_name,text)"
             )
     return replace(media, remark=few)
+
+
+def _as_rows(media: ClassFolderTable, name: str) -> str:
+    """How the rows of a table that lists media are read themselves."""
+    if suffix_of(name) not in DELIMITED:
+        return ""
+    return f"name that file and its columns ({of_list(media.folder / name, media.modalities[0])}), or "
 
 
 def mentioned_beside(table: Table) -> Iterator[str]:

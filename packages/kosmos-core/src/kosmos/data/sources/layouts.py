@@ -119,10 +119,10 @@ class DefaultLayout:
             return f"; texts and media in turn are {in_turn}"
         if preferences.CHOSEN in columns:
             return f"; {preferences.CHOOSE}"
-        if pair := forms.likely_columns(columns):
+        if pair := forms.likely_columns(columns, self.columns):
             return f"; a question and its answer are {pair}"
         if text := forms.likely(columns, forms.LIKE_TEXTS):
-            return f"; if that is {text}: columns: {{text: {text}}}"
+            return f"; if that is {text}: {forms.written({**self.columns, 'text': text})}"
         found = self._misspelt(("segments", *CHATS), columns)
         if found:
             return "; did you mean columns: {{{}: {}}}?".format(*found)

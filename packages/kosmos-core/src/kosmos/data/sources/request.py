@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from kosmos.data.sources.examine import HELD_OUT, Examiner, choose_rows
 from kosmos.data.sources.facts import Facts
 from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.file_options import FileOptions
-from kosmos.data.sources.first_line import refuse_row_for_names
+from kosmos.data.sources.first_line import refuse_row_for_names, told_of_names
 from kosmos.data.sources.forms import ASKS
 from kosmos.data.sources.index_files import mentioned_beside
 from kosmos.data.sources.joined import Rooted
@@ -37,6 +36,7 @@ from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import ROLES, DefaultLayout
 from kosmos.data.sources.learned_numbers import learned_numbers
+from kosmos.data.sources.own_columns import NAMES_FILES, to_paste, whole_columns
 from kosmos.data.sources.pairs_of_answers import PairLayout, may_hold_pairs
 from kosmos.data.sources.remarks import may_be_pieces, names_of_absent, of_rows
 from kosmos.data.sources.right_answers import ANSWERS
@@ -239,7 +239,7 @@ def finish(
     left_out = dict(sorted((Counter(facts.left_out) + request.left_out).items()))
     if not np.any(facts.usable):
         refuse_row_for_names(table, request.path, folders.suffix_table(request.specs, request.modalities, ()))
-        _refuse(request, left_out, facts.unnamed)
+        _refuse(request, left_out, facts.unnamed, partial(whole_columns, request.columns, layout=layout, table=table))
     if facts.readable == 0:
         listed_in = Path(request.path)
         misnamed = listed_in.suffix != ".json" and begins_list(listed_in)
@@ -251,8 +251,8 @@ def finish(
     return Examined(request, table, layout, facts, left_out, name_files)
 
 
-_NO_MODALITY = re.compile("file|path|name|uri|url", re.IGNORECASE)
-"""In the names of columns that say how a medium is named, and not what it is."""
+Whole = Callable[[Mapping[str, str]], dict[str, str]]
+"""All columns to be named, of those of media."""
 MOST_ASKED = 256
 """Files that are looked for again where a record hangs on whether they are there."""
 
@@ -303,16 +303,10 @@ def _check_named(layout: Layout, table: Table, columns: Collection[str]) -> None
     try:
         layout.check(columns)
     except DataError as error:
-        between = ""
-        if any("|" in column for column in columns):
-            between = ". What stands between columns is a comma, a semicolon or a tab, and | is a letter"
-        raise DataError(
-            f"{error}{between}. If the first line of the file is a row already, write a line with the names of columns "
-            "above it"
-        ) from error
+        raise DataError(f"{error}{told_of_names(columns, str(error))}") from error
 
 
-def _refuse(request: Request, left_out: Mapping[str, int], unnamed: Mapping[str, str]) -> NoReturn:
+def _refuse(request: Request, left_out: Mapping[str, int], unnamed: Mapping[str, str], whole: Whole) -> NoReturn:
     """Say why no row of the source is of use to this run. ``unnamed`` are columns of files with their suffixes."""
     of_manifest = (Path(request.path) / folders.MANIFEST).is_file()
     files = [what for what in left_out if folders.counts_files(what)]
@@ -325,30 +319,31 @@ def _refuse(request: Request, left_out: Mapping[str, int], unnamed: Mapping[str,
     absent = [what for what in rows if what not in installed and what not in files]
     advice = [add_modalities(installed)] if installed else []
     if absent:
-        advice.append(_name_columns(request, absent, unnamed))
+        advice.append(_name_columns(request, absent, unnamed, whole))
     if of_manifest and files:
         advice.append("open data files that a manifest lists by themselves")
     raise DataError(f"{request.path}: no row is left ({counts}); {'; '.join(advice)}{passed}")
 
 
-def _name_columns(request: Request, columns: Sequence[str], unnamed: Mapping[str, str]) -> str:
+def _name_columns(request: Request, columns: Sequence[str], unnamed: Mapping[str, str], whole: Whole) -> str:
     """What to do about rows with media in columns that no role or modality has."""
     meant = _meant(request, columns, unnamed)
     if not meant and (one := next(iter(request.modalities), None)) is not None:
         meant = {one: [columns[0]]}
-    ways = [] if request.modalities else ['for the text alone give a template (template: "{text}")']
+    text = whole({}).get("text", "text")
+    ways = [] if request.modalities else [f'for the text alone give a template (template: "{{{text}}}")']
     if meant:
         absent = [name for name in meant if name not in request.modalities]
-        each = ", ".join(f"{name}: {found[0]}" for name, found in meant.items())
-        it = "the column" if len(meant) == 1 else "the columns"
-        ways.append(f"{add_modalities(absent)}; " * bool(absent) + f"name {it} (columns: {{{each}}})")
+        all_named = whole({name: found[0] for name, found in meant.items()})
+        it = "the column" if len(all_named) == 1 else "the columns"
+        ways.append(f"{add_modalities(absent)}; " * bool(absent) + f"name {it}: {to_paste(request.path, all_named)}")
         for name, found in meant.items():
             if len(found) > 1:
                 ways[-1] += f", and write what {listed(found)} hold into one list of {name}"
     # The column's name may be that of a modality whose files have the suffixes of another.
     column = columns[0]
     of = next((name for name, found in _meant(request, columns, unnamed).items() if column in found), None)
-    if of is None or (not _NO_MODALITY.search(column) and of not in column.lower()):
+    if of is None or (not NAMES_FILES.search(column) and of not in column.lower()):
         plugin = next((name for name in WELL_KNOWN.values() if name in column.lower()), column)
         ways.append(f"install the plugin for {plugin}")
     return ", or ".join(ways)
