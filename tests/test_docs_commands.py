@@ -68,7 +68,7 @@ def test_the_other_lines_of_shell_name_what_is_there(block: Block) -> None:
 
 def test_the_readme_installs_what_its_plugin_commands_need() -> None:
     lines = [line for block in blocks("sh", page=ROOT / "README.md") for line in block.text.splitlines()]
-    new, test = "kosmos plugin new depth", "kosmos plugin test kosmos-depth"
+    new, test = "kosmos plugin new depth --defaults", "kosmos plugin test kosmos-depth"
     needed = ['pip install "kosmos-core[testing]>=26.11"', new, 'pip install -e "./kosmos-depth[test]"', test]
     assert [line for line in lines if line in needed] == needed
 
