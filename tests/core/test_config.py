@@ -129,6 +129,12 @@ def test_a_run_file_says_nothing_only_where_it_means_to(tmp_path):
             read_run_file(file)
 
 
+def test_a_run_file_that_is_not_there_leads_to_the_one_beside_it(tmp_path):
+    (tmp_path / "run.yaml").write_text("modalities: []\n")
+    with pytest.raises(ConfigError, match=rf"No such file or directory\); did you mean {tmp_path}/run.yaml\?$"):
+        read_run_file(tmp_path / "run.yml")
+
+
 def test_data_in_the_place_of_a_run_file_are_a_folder(tmp_path):
     photos = tmp_path / "photos"
     photos.mkdir()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kosmos import names
 from kosmos.cli import main
 from kosmos.components import KINDS, EncoderSpec
 from kosmos.config import RunConfig
@@ -16,6 +17,7 @@ from kosmos.errors import ConfigError, KosmosError
 from kosmos.mistakes import paths_in
 from kosmos.plugins import PluginRecord, Registry, load_plugins
 from kosmos.reference.figures import COLUMNS, GOODPUT
+from kosmos.reference.glossary import WORDS
 from kosmos.reference.topics import find, overview
 from kosmos.train.goodput import CLASSES
 from kosmos.train.run import train_model
@@ -169,13 +171,28 @@ def test_goodput_is_told_with_all_its_classes(capsys: pytest.CaptureFixture[str]
     assert all(f"\n  {name}: {meaning}" in text for name, meaning in GOODPUT.items())
 
 
+@pytest.mark.parametrize("name", ["lane", "slots", "Cells", "sample-set", "held_out", "row"])
+def test_words_of_the_glossary_are_told(name: str, registry: Registry) -> None:
+    title, about = next((t.title, t.about) for t in find(name, registry) if t.title.endswith("a word of the glossary"))
+    assert names.plain(title.split(",")[0]).replace(" ", "") in names.plain(name)
+    assert about.endswith(".") and ".." not in about
+
+
+def test_words_mean_what_the_glossary_of_the_docs_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
+    meant = {line.split("|")[1]: line for line in page.splitlines() if line.startswith("| **")}
+    for word, meaning in WORDS.items():
+        named = [line for head, line in meant.items() if word in head or (word == "pack" and "**row**" in head)]
+        assert any(all(part in line for part in meaning.split(". ")) for line in named), word
+
+
 def test_without_a_name_all_that_can_be_asked_for_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys)
     registry = load_plugins()
     assert all(f"  {field}: " in text for field in RunConfig.model_fields)
     assert all(name in text for kind in ("encoder", "optimizer", "dataset") for name in registry.specs(kind))
     assert [topic.title for topic in overview(registry)] == [
-        "Fields of the run file", "Components", "Codes of errors", "Figures of a run",
+        "Fields of the run file", "Components", "Codes of errors", "Figures of a run", "Words",
     ]  # fmt: skip
 
 

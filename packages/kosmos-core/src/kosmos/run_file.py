@@ -19,7 +19,7 @@ from kosmos.config_length import LENGTHS
 from kosmos.errors import ConfigError
 from kosmos.given import path_of
 from kosmos.mistakes import explain
-from kosmos.names import by_name
+from kosmos.names import by_name, nearest
 from kosmos.patterns import is_pattern
 from kosmos.strict import as_written, names_are_a_list, one_is_a_list
 from kosmos.yaml_values import MOST_DEPTH, Refused, SaidTwice
@@ -88,7 +88,11 @@ def _meant(path: Path) -> str:
     """What to do about a run file that cannot be read."""
     if (path / "run.yaml").is_file():
         return f"name {path / 'run.yaml'} in it"
-    return f"name data with --data {path}" if path.is_dir() else "give the path of a YAML file"
+    if path.is_dir():
+        return f"name data with --data {path}"
+    beside = [file.name for end in YAML_SUFFIXES for file in path.parent.glob(f"*{end}")]
+    near = nearest(path.name, beside)
+    return "give the path of a YAML file" if near is None else f"did you mean {path.parent / near}?"
 
 
 def _or_data(path: Path) -> str:

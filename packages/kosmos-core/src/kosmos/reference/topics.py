@@ -1,5 +1,5 @@
-"""What a name means: a field of the run file, a component, a code of errors, a figure of a run, or another trainer's
-word for one."""
+"""What a name means: a field of the run file, a component, a code of errors, a figure of a run, a word of the glossary,
+or another trainer's word for one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kosmos.names import did_you_mean
 from kosmos.plugins import Registry, plural
 from kosmos.reference.entries import Entry, entries_of_fields, entries_of_options, entry_of_field
 from kosmos.reference.figures import COLUMNS, GOODPUT, WHAT_GOODPUT_IS, column, goodput_class
+from kosmos.reference.glossary import WORDS, word
 
 KIND_AT = {
     "backbone": "backbone",
@@ -67,7 +68,8 @@ def find(name: str, registry: Registry) -> list[Topic]:
         others = [topic for word in said.split() for topic in _fields(word, registry)]
         return [*([Topic(name, said)] if said else []), *others, *fields]
     figures = list(_figures(name))
-    if found := [*_meant(name, registry, is_figure=bool(figures)), *figures]:
+    words = [Topic(f"{told[0]}, a word of the glossary", told[1])] if (told := word(name)) else []
+    if found := [*_meant(name, registry, is_figure=bool(figures)), *words, *figures]:
         return found
     raise ConfigError(f"{name}: nothing has this name; {_nearest(name, registry)}")
 
@@ -120,6 +122,7 @@ def overview(registry: Registry) -> list[Topic]:
         Topic("Components", "", tuple(kinds), "kosmos explain lion, kosmos explain lion.betas"),
         Topic("Codes of errors", "", codes, "kosmos explain quarantine-full"),
         Topic("Figures of a run", "", figures, "kosmos explain data_wait_s, kosmos explain goodput"),
+        Topic("Words", "", (Entry("glossary", "", "", ", ".join(WORDS)),), "kosmos explain lane"),
     ]
 
 
@@ -247,5 +250,5 @@ def _first_sentence(text: str) -> str:
 def _nearest(name: str, registry: Registry) -> str:
     components = [component for kind in HAVE_OPTIONS for component in registry.specs(kind)]
     known = [*RunConfig.model_fields, *(path for path, _ in paths_in(RunConfig)), *_kinds_of_errors(), *components]
-    known += [*COLUMNS, "goodput"]
+    known += [*COLUMNS, "goodput", *WORDS]
     return did_you_mean(name, known) or "kosmos explain lists what can be asked for"
