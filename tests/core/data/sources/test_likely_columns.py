@@ -56,7 +56,7 @@ def written(request, rows, table, tmp_path):
             {"query": "instruction", "input": "context", "response": "response"},
             "Ann",
         ),
-        ({"input": "Who?", "output": "Ann"}, {"prompt": "input", "completion": "output"}, "Ann"),
+        ({"input": "Who?", "output": "Ann"}, {"query": "input", "response": "output"}, "Ann"),
         ({"caption": {"de": "ein Hund", "en": "a dog"}}, {"text": "caption.en"}, "a dog"),
     ],
 )

@@ -245,3 +245,18 @@ def test_other_arrows_and_numbers_are_a_text(open_, folder, medium, text):
 def test_figures_with_tabs_are_a_text_as_others(open_, folder, medium, text):
     source = open_(folder(named={medium: None, "a.txt": text}))
     assert source.document(0).segments[-1].text == text
+
+
+@pytest.mark.parametrize(("question", "answer"), [("input", "output"), ("output", "input")])
+def test_a_column_that_is_named_for_a_question_or_its_answer_is_not_added_to_the_question(
+    open_, rows, question, answer
+):
+    source = open_(rows({"input": "Ask", "output": "Say"}), columns={"query": question, "response": answer})
+    said = {"input": "Ask", "output": "Say"}
+
+    def texts() -> list[str]:
+        return [segment.text for segment in source.document(0).segments if isinstance(segment, Text)]
+
+    assert texts() == [said[question], said[answer]]
+    source.reads_more = False  # as of a run that was begun before
+    assert texts() == [f"{said[question]}\nAsk", said[answer]]

@@ -37,9 +37,9 @@ it, and have learned more of them as the text of the whole (``kosmos.data.source
 RULES = "lengths"
 """Those of ``PIECES`` as they are now."""
 READS = "reads"
-"""Fact of a run: what it reads of rows that were bad samples before, or lost something. Older runs lack it
+"""Fact of a run: what it reads of rows that were bad samples before, or were not read right. Older runs lack it
 (``kosmos.data.sources.since``)."""
-READ = ["texts alone", "names in archives", "bytes of nothing", "media of turns"]
+READ = ["texts alone", "names in archives", "bytes of nothing", "media of turns", "columns once"]
 """``READS`` as they are now."""
 FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}", f".{PIECES}")
 """How the paths of what counts of a source, and is no setting, end."""

@@ -24,6 +24,7 @@ from kosmos.data.document import Text
 from kosmos.data.sources.columns import BY_TEMPLATE, Row, is_empty, kind_of, text_value, top_column
 from kosmos.data.sources.json_written import json_of
 from kosmos.data.sources.right_answers import ANSWERS, learned_answer, names_answers, right_answers
+from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.splits import with_meaning
 from kosmos.errors import SampleError
 from kosmos.names import listed
@@ -104,8 +105,6 @@ def likely_pair(columns: Collection[str]) -> dict[str, str]:
     ask, answer = (likely(columns, names) for names in (LIKE_ASKS, LIKE_ANSWERS))
     if not ask or not answer:
         return {}
-    if top_column(ask, columns) == "input":  # beside a query that column would be read a second time
-        return {"prompt": ask, "completion": answer}
     texts = [path for name in _beside(columns) if name in LIKE_CONTEXTS and (path := likely(columns, [name]))]
     is_one = len(texts) == 1 and not _is_list(columns, texts[0])
     return {"query": ask, **({"input": texts[0]} if is_one else {}), "response": answer}
@@ -216,7 +215,8 @@ def turns(
         pairs = list(_pairs(value(TEXTS), column(TEXTS), asked=asked))
     else:
         question = text_value(value(form), column(form), BY_TEMPLATE)
-        more = value("input")
+        is_taken = column("input") in (column(form), column(answer)) and not is_read_before()
+        more = None if is_taken else value("input")
         if more not in (None, ""):
             question = "\n".join(part for part in (question, text_value(more, column("input"), BY_TEMPLATE)) if part)
         said = _answer(answer, value, column, asked=asked, row=row)

@@ -2,7 +2,7 @@
 
 What is refused as data are opened costs a run that goes on nothing: it was begun with them. Rows are bad samples each
 time that they are drawn, so that a run notes whether it was begun with those rules (``kosmos.train.order.PIECES``). So
-it is with rows that were bad samples, or lost something, and are read now (``kosmos.train.order.READS``).
+it is with rows that were bad samples, or not read right, and are read now (``kosmos.train.order.READS``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_drawn_before() -> bool:
 
 @contextmanager
 def read_before() -> Iterator[None]:
-    """Rows that are drawn are those of a run to which some were bad samples, or lost something, that are read now."""
+    """Rows that are drawn are those of a run to which some were bad samples, or not read right, that are now."""
     token = _read.set(True)
     try:
         yield
