@@ -510,3 +510,13 @@ def test_a_default_that_one_run_states_is_no_difference(run: Path, tmp_path: Pat
     capsys.readouterr()
     assert main(["report", str(run), str(tmp_path / "other"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["differences"] == {"backbone.norm": [None, "layer"]}
+
+
+@pytest.mark.parametrize("noted", [None, 3, [], {"backbone": None, "train.loss": []}])
+def test_runs_that_noted_no_options_are_told_apart_by_their_run_files(run: Path, tmp_path: Path, capsys, noted) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(run, tmp_path / name)
+        figures = json.loads((run / "parameters.json").read_text()) | {"options": noted}
+        (tmp_path / name / "parameters.json").write_text(json.dumps(figures))
+    assert main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differences"] == {}

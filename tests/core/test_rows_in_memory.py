@@ -88,6 +88,32 @@ def test_pictures_that_were_changed_since_they_were_opened_are_taken_as_they_are
         assert np.array_equal(np.asarray(shown), np.asarray(picture)) and shown.getexif()[0x0112] == 6
 
 
+@pytest.mark.parametrize("mode", ["P", "PA", "HSV", "CMYK", "I;16"])
+def test_pictures_of_any_kind_show_what_they_showed_in_their_files(tmp_path: Path, mode: str):
+    """With what is transparent in them."""
+    whole = Image.new("RGBA", (4, 6), (200, 10, 10, 255))
+    whole.paste((0, 0, 0, 0), (0, 0, 4, 3))
+    if mode == "P":
+        whole.quantize(4).save(tmp_path / "a.png")
+        with Image.open(tmp_path / "a.png") as picture:
+            picture.load()  # so that its file is not taken
+    else:
+        made = {"I;16": Image.new("I;16", (4, 6), 40_000), "PA": whole.quantize(4).convert("PA")}
+        picture = made.get(mode) or whole.convert("RGB").convert(mode)
+        picture.filename = str(tmp_path / "a.png")
+    medium = open_rows(IMAGES, [{"image": picture, "text": "red"}]).document(0).segments[0]
+    with Image.open(io.BytesIO(medium.source)) as shown:
+        kind = picture.mode if mode == "I;16" else "RGBA"
+        assert np.array_equal(np.asarray(shown.convert(kind)), np.asarray(picture.convert(kind)))
+
+
+def test_a_file_that_was_opened_by_a_name_of_bytes_is_one(photo: Path):
+    with Image.open(bytes(photo)) as picture:
+        rows = [{"image": picture, "text": "red"}]
+        assert open_rows(IMAGES, rows, root=photo.parent).document(0).segments[0].source == photo
+        assert open_rows(IMAGES, rows).document(0).segments[0].source == photo.read_bytes()
+
+
 def test_pictures_that_were_closed_before_they_were_read_are_refused(photo: Path):
     with Image.open(photo) as picture:
         pass

@@ -159,6 +159,23 @@ def test_rows_are_of_few_sizes_and_few_are_filled(count: int) -> None:
 
 
 @pytest.mark.usefixtures("of_any_size")
+@pytest.mark.parametrize(
+    ("shape", "cells"),
+    [((64, 8), 64), ((15, 8), 64), ((1, 15, 8), 64), ((3, 5, 8), 15), ((20, 5, 8), 128), ((2, 3, 5, 8), 64)],
+)
+def test_rows_of_few_items_stay_as_they_are_and_none_are_cut_that_are_whole(shape: tuple[int, ...], cells: int) -> None:
+    out = linear(torch.randn(shape, requires_grad=True), torch.randn(4, 8, requires_grad=True))
+    seen, nodes = set(), [out.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        seen.add(node.name())
+        if node.name() == "ConvolutionBackward0":
+            assert node._saved_input.shape[-1] == cells
+        nodes += [next_ for next_, _ in node.next_functions if next_ is not None]
+    assert ("SliceBackward0" in seen) is (cells > out.shape[:-1].numel())
+
+
+@pytest.mark.usefixtures("of_any_size")
 def test_a_model_that_multiplies_so_is_saved_whole_and_gets_updates(tmp_path: Path) -> None:
     found, x = nn.Sequential(nn.Linear(16, 24), nn.Linear(24, 8)), normal(5, 16)
     use_products(found, True)

@@ -95,13 +95,14 @@ def test_a_folder_with_files_of_the_names_of_a_run_is_refused_and_stays_as_it_wa
     assert all_of(tmp_path) == before
 
 
-@pytest.mark.parametrize("what", ["file", "pattern", "scored", "media"])
+@pytest.mark.parametrize("what", ["file", "pattern", "pattern of folders", "scored", "media"])
 def test_the_folder_of_the_data_is_no_folder_of_a_run(tmp_path: Path, what: str) -> None:
     data, media = tmp_path / "data", tmp_path / "media"
     for folder in (data, media):
         folder.mkdir()
     (data / "rows-1.jsonl").write_text('{"text": "a b"}\n' * 8)
-    source = {"path": str(data / ("rows-*.jsonl" if what == "pattern" else "rows-1.jsonl")), "root": str(media)}
+    paths = {"pattern": "data/rows-*.jsonl", "pattern of folders": "*/rows-1.jsonl"}
+    source = {"path": str(tmp_path / paths.get(what, "data/rows-1.jsonl")), "root": str(media)}
     scored = {"evaluate": {"sources": [source]}} if what == "scored" else {"data": {"sources": [source]}}
     output = media if what == "media" else data
     before = all_of(tmp_path)
@@ -109,6 +110,16 @@ def test_the_folder_of_the_data_is_no_folder_of_a_run(tmp_path: Path, what: str)
         train_model(small_run(output, **scored), registry=ticks_registry())
     assert all_of(tmp_path) == before
     assert train_model(small_run(data / "run", train={"steps": 1}, **scored), registry=ticks_registry()).step == 1
+
+
+def test_no_folder_of_a_run_is_one_in_which_a_pattern_would_find_data(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rows.jsonl").write_text('{"text": "a b"}\n' * 8)
+    data = {"data": {"sources": [{"path": str(tmp_path / "*" / "*.jsonl")}]}, "train": {"steps": 1}}
+    with pytest.raises(ConfigError, match=r"run: .*\*\.jsonl would find the files of the run as data; name another"):
+        train_model(small_run(tmp_path / "run", **data), registry=ticks_registry())
+    assert not (tmp_path / "run").exists()
+    assert train_model(small_run(tmp_path / "runs" / "a", **data), registry=ticks_registry()).step == 1
 
 
 def test_the_folder_tells_how_many_parameters_there_are_and_are_trained_by_part(tmp_path: Path) -> None:

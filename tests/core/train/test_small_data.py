@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kosmos.train.progress import ConsoleReporter
-from kosmos.train.run import train_model
+from kosmos.train.run import resume_run, train_model
 from kosmos.train.small_data import FEW
 from support.runs import small_run, ticks_registry
 
@@ -34,6 +34,13 @@ def test_many_passes_over_few_documents_are_told_in_time_and_at_the_end(few_text
     assert lines.index(f"warning: {warning}") < lines.index(last)
     (told,) = [line for line in lines if line.startswith("these were ")]
     assert lines.index(told) > lines.index(last)
+
+
+def test_a_run_that_goes_on_for_many_passes_is_told_so(few_texts, tmp_path):
+    few_texts(train={"steps": 1})
+    gone_on = resume_run(tmp_path / "run", {"train": {"steps": 6}}, registry=ticks_registry())
+    (warning,) = [line for line in gone_on.warnings if "passes" in line]
+    assert warning.startswith("train.steps 6 are about ")
 
 
 def test_passes_that_were_asked_for_are_not_warned_of(few_texts, capsys):

@@ -15,7 +15,7 @@ from kosmos.data.foreign import first_line
 from kosmos.data.sources.file_options import read_options
 from kosmos.data.sources.hub import HubTable
 from kosmos.data.sources.media import NO_FILES
-from kosmos.data.sources.opened_media import as_objects, holds_opened, with_kinds_of
+from kosmos.data.sources.opened_media import as_objects, examples_of, holds_opened, with_kinds_of
 from kosmos.data.sources.request import Request, checked_root, finish
 from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.splits import Split
@@ -133,7 +133,7 @@ def _dataset(rows: Any, root: Path) -> Any:
     held = as_objects(listed, root, "rows") if opened else listed
     try:
         table = datasets.Dataset.from_list([as_written(row) for row in held])
-        return with_kinds_of(table, datasets.Dataset.from_list([*map(as_written, listed)])) if opened else table
+        return with_kinds_of(table, datasets.Dataset.from_list([as_written(examples_of(listed))])) if opened else table
     except Exception as error:  # whatever the library raises
         raise ConfigError(
             f"rows: no table can be made of them ({first_line(error)}); give each key values of one type"

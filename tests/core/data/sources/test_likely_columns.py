@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 import datasets
 import pytest
 import yaml
 
 from kosmos.data.document import Text
+from kosmos.data.sources.own_columns import of_list
 from kosmos.errors import DataError, SampleError
 
 DOCVQA = {"id": "1", "query": {"de": "Wer?", "en": "Who?"}, "answers": ["Ann", "Ann B."], "words": ["a"]}
@@ -117,3 +119,28 @@ def test_a_row_without_the_columns_of_others_is_told_the_same(open_, rows):
     source = open_(rows({"text": "a"}, DOCVQA))
     with pytest.raises(SampleError, match=r"columns: \{query: query\.en, response: answers\}"):
         source.document(1)
+
+
+def test_a_context_beside_a_column_that_is_read_with_the_question_is_not_named_in_its_place(open_, rows):
+    path = rows({"prompt": "Do", "input": "this", "output": "Done", "context": "c"})
+    with pytest.raises(
+        DataError, match=r"\{query: prompt, response: output\}, without context: a template shows more$"
+    ):
+        open_(path)
+    document = open_(path, columns={"query": "prompt", "response": "output"}).document(0)
+    assert [s.text for s in document.segments if isinstance(s, Text)] == ["Do\nthis", "Done"]
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("image_id,path,caption", {"image": "path", "text": "caption"}),
+        ("speaker_name,image_file,sentence", {"image": "image_file", "text": "sentence"}),
+        ("id,photo,text", {"image": "COLUMN"}),
+        ("text,image", None),
+    ],
+)
+def test_of_a_list_of_media_the_column_that_names_files_is_proposed(tmp_path, header, columns):
+    (tmp_path / "list.csv").write_text(f"{header}\na,b,c\n")
+    ((_, entry),) = [shlex.split(of_list(tmp_path / "list.csv", "image"))]
+    assert yaml.safe_load(entry).get("columns") == columns

@@ -59,10 +59,14 @@ def used_in(folder: RunFolder, settings: Mapping[str, Any]) -> dict[str, Any]:
     from kosmos.config import StreamConfig
 
     try:
-        noted = json.loads(folder.parameters.read_text(encoding="utf-8")).get("options") or {}
+        noted = json.loads(folder.parameters.read_text(encoding="utf-8"))["options"]
+        noted = {place: options for place, options in noted.items() if isinstance(options, Mapping)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        noted = {}
+    try:
         streams = {of.get("stream") or name for name, of in settings["modalities"].items()}
-    except (OSError, ValueError, KeyError, AttributeError):
-        noted, streams = {}, set[str]()
+    except (KeyError, AttributeError):
+        streams = set[str]()
     own, plain = dict(flat(settings)), StreamConfig().model_dump(mode="json")
     used = {name: value for stream in streams for name, value in flat(plain, f"streams.{stream}")}
     for place, options in noted.items():

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,9 @@ FAMILY = 26
 """Of AMD's processors, from which on they have units for 512 bits. Those before compute them in two halves, about as
 fast as MKL."""
 BATCH = 16
-"""Items of one length, such as pictures, whose rows are not filled up: so few batches are few sizes as they are."""
+"""Items of one length, such as pictures, whose rows are not filled up: of one length so few are few sizes as they are.
+Of encoders that take items of many lengths in batches oneDNN may come to keep a gigabyte, and then lets go of what it
+has not used for longest."""
 KINDS: list[type[nn.Linear]] = [nn.Linear]
 """Classes of layers that are products as PyTorch computes them, and others that add their ``update`` to one."""
 _OF_A_STEP: ContextVar[bool] = ContextVar("_OF_A_STEP", default=False)
@@ -57,7 +58,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not _can_take(x, weight):
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
-    filled = rows if x.dim() > 2 and 1 < prod(x.shape[:-2]) <= BATCH else _filled(rows)
+    filled = rows if x.dim() == 3 and 1 < len(x) <= BATCH else _filled(rows)
     out = _matrix(F.conv2d(_cells(filled), _kernel(weight), bias))
     out = out if len(out) == len(rows) else out[: len(rows)]  # backward even a slice of all of it clears and copies
     return out.reshape(*x.shape[:-1], len(weight))

@@ -21,6 +21,7 @@ from kosmos.files import open_own, replace_text
 from kosmos.lock import LOCK_FILE
 from kosmos.names import listed
 from kosmos.run_file import dump_run, lay_over, read_run_file
+from kosmos.train.among_data import refuse_among_data
 from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.holding import BEGINS, IN_USE, Lock
 from kosmos.train.json_lines import as_json, lines_of, missing_rows, step_row, written_lines
@@ -78,10 +79,7 @@ class RunFolder:
             ) from error
         folder = RunFolder(path)
         folder._refuse_taken()
-        if os.path.realpath(path) in set(_places_of_data(config)):
-            raise ConfigError(
-                f"{path}: holds the data, whose files those of the run would lie among; name another --output"
-            )
+        refuse_among_data(path, config)
         with _making(path):
             folder._found = tuple(there for there in (folder.checkpoints, path) if there.is_dir())
             folder.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -360,15 +358,6 @@ class RunFolder:
             replace_text(file, text)
         except OSError as error:
             raise TrainingError(f"{file}: cannot write ({error.strerror})") from error
-
-
-def _places_of_data(config: RunConfig) -> Iterator[str]:
-    """The folders that hold the files of its sources, and those of the media that their rows name."""
-    for entry in (*config.data.sources, *config.evaluate.sources, *config.evaluate.choices):
-        if os.path.isabs(entry.path):  # else it is registered
-            yield os.path.realpath(entry.path if os.path.isdir(entry.path) else os.path.dirname(entry.path))
-        if entry.root is not None:
-            yield os.path.realpath(entry.root)
 
 
 def _is_taken(place: Path) -> bool:

@@ -21,23 +21,25 @@ class PassesTold:
     def __init__(self) -> None:
         self._documents: int | None = None
         self._reached = 0.0
+        self._is_told = False
 
     def start(self, sources: Sequence[Source], *, in_epochs: bool) -> None:
         """
         Args:
             in_epochs: whether the length was given so, and is known.
         """
-        self._documents = None if in_epochs else sum(map(len, sources))
+        self._documents, self._is_told = None if in_epochs else sum(map(len, sources)), False
 
     def at(self, row: Mapping[str, Any], steps: int) -> str | None:
-        """A warning behind the first step of a run, by which it is known how many passes so many steps are.
+        """A warning behind the first step that a launch takes, by which it is known how many passes so many steps are.
 
         Args:
             row: of metrics.
         """
         self._reached = row.get("epoch", 0.0)
-        passes = self._reached * steps
-        if self._documents is None or row["step"] != 1 or passes < MANY:
+        passes, is_told = self._reached / row["step"] * steps, self._is_told
+        self._is_told = True
+        if self._documents is None or is_told or passes < MANY:
             return None
         return (
             f"train.steps {steps:,} are about {passes:,.0f} passes over the {self._documents:,} documents, which the "

@@ -106,7 +106,10 @@ def likely_pair(columns: Collection[str]) -> dict[str, str]:
     if not ask or not answer:
         return {}
     texts = [path for name in _beside(columns) if name in LIKE_CONTEXTS and (path := likely(columns, [name]))]
-    is_one = len(texts) == 1 and not _is_list(columns, texts[0])
+    # A column ``input`` is read into the question as it is.
+    is_one = (
+        len(texts) == 1 and not _is_list(columns, texts[0]) and ("input" not in columns or "input" in (ask, answer))
+    )
     return {"query": ask, **({"input": texts[0]} if is_one else {}), "response": answer}
 
 

@@ -7,7 +7,8 @@ is read here, by the handle that the object holds.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,27 @@ from kosmos.data.foreign import first_line
 from kosmos.data.sources.media import NO_FILES, resolve
 from kosmos.errors import ConfigError, SampleError
 
-_PLAIN_MODES = ("1", "L", "LA", "RGB", "RGBA")
-"""Those that ``datasets`` keeps as PNG; others become TIFF."""
+_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
+"""Those that PNG holds, with what is transparent in them; others become TIFF."""
+_ALIKE = {"PA": "RGBA", "La": "LA", "RGBa": "RGBA", "HSV": "RGB"}
+"""What neither format holds, and what does."""
 
 
 def holds_opened(value: Any, root: Path) -> bool:
     """Whether a value of a row is such an object, or holds one, of a file that is not below ``root``."""
     if isinstance(value, Mapping | list | tuple):
         return any(holds_opened(inner, root) for inner in (value.values() if isinstance(value, Mapping) else value))
-    return _is_of_pil(value) and bool(name := getattr(value, "filename", "")) and not _is_below(root, name)
+    return _is_of_pil(value) and bool(name := _name_of(value)) and not _is_below(root, name)
+
+
+def examples_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """For each column a value of the rows that shows its kind: one that holds an object of PIL, else the first."""
+    found: dict[str, Any] = {}
+    for row in rows:
+        for name, value in row.items():
+            if found.get(name) is None or (_holds_pil(value) and not _holds_pil(found[name])):
+                found[name] = value
+    return found
 
 
 def as_objects(value: Any, root: Path, where: str) -> Any:
@@ -42,7 +55,7 @@ def as_objects(value: Any, root: Path, where: str) -> Any:
         return [as_objects(inner, root, f"{where}[{number}]") for number, inner in enumerate(value)]
     if not _is_of_pil(value):
         return value
-    name = getattr(value, "filename", "")
+    name = _name_of(value)
     if name and _is_below(root, name):
         return {"bytes": None, "path": name}
     try:
@@ -69,6 +82,18 @@ def _is_plain(kind: Any) -> bool:
     if isinstance(kind, list):
         return all(map(_is_plain, kind))
     return _is_plain(kind.feature) if hasattr(kind, "feature") else type(kind).__name__ == "Value"
+
+
+def _holds_pil(value: Any) -> bool:
+    if isinstance(value, Mapping | list | tuple):
+        return any(map(_holds_pil, value.values() if isinstance(value, Mapping) else value))
+    return _is_of_pil(value)
+
+
+def _name_of(opened: Any) -> str:
+    """The file that it was opened from; empty where it has none."""
+    name = getattr(opened, "filename", "")
+    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else ""
 
 
 def _is_of_pil(value: Any) -> bool:
@@ -101,8 +126,8 @@ def _of_file(opened: Any) -> bytes:
 
 
 def _of_pixels(opened: Any) -> bytes:
-    """What it shows now, without loss, and how it is to be turned."""
-    kind = "PNG" if opened.mode in _PLAIN_MODES else "TIFF"
-    exif = opened.getexif()
-    opened.copy().save(written := io.BytesIO(), format=kind, **({"exif": exif} if len(exif) else {}))
+    """What it shows now, with all that is transparent, and how it is to be turned."""
+    shown, exif = opened.convert(_ALIKE[opened.mode]) if opened.mode in _ALIKE else opened.copy(), opened.getexif()
+    kind = "PNG" if shown.mode in _PNG_MODES else "TIFF"
+    shown.save(written := io.BytesIO(), format=kind, **({"exif": exif} if len(exif) else {}))
     return written.getvalue()

@@ -52,7 +52,7 @@ def to_paste(path: str | Path, columns: Mapping[str, str]) -> str:
     place = Path(path)
     with suppress(ValueError):
         place = place.relative_to(Path.cwd())
-    entry = {"path": str(place), "columns": dict(columns)}
+    entry = {"path": str(place), **({"columns": dict(columns)} if columns else {})}
     flow = yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
     return f"--data {shlex.quote(flow.strip())}"
 
@@ -63,7 +63,15 @@ def of_list(file: Path, modality: str) -> str:
         names = delimited.columns_of(file)
     except (DataError, OSError):
         names = ()
-    medium = next((name for name in names if modality in name.lower() or NAMES_FILES.search(name)), "COLUMN")
+    medium = _medium_of(names, modality)
     left = [name for name in names if name != medium]
     roles = {} if "text" in left else likely_roles(left) or {"text": "COLUMN"}
     return to_paste(file, {**({} if medium == modality else {modality: medium}), **roles})
+
+
+def _medium_of(names: Collection[str], modality: str) -> str:
+    """The column that seems to name media; ``COLUMN`` where none does."""
+    files = [name for name in names if NAMES_FILES.search(name)]
+    own = [name for name in names if modality in name.lower() and not re.search(r"id$", name, re.IGNORECASE)]
+    both = [name for name in own if name in files]
+    return next(iter([*both, *own, *files]), "COLUMN")
