@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kosmos import make_run
 from kosmos.data.document import Media, Text
+from kosmos.data.sources.media import EmptyMediumError
 from kosmos.data.sources.ordered import read_interleaved
 from kosmos.errors import DataError, SampleError
 from kosmos.train.older_rules import keep_older
@@ -57,7 +58,7 @@ def test_parquet_of_which_half_has_no_media(open_, tmp_path, nothing):
     assert [said(source, index) for index in range(2)] == ["[One] <image>", "[just] [\ntext]"]
 
 
-def test_bytes_of_nothing_are_no_medium(open_, tmp_path):
+def test_bytes_of_nothing_are_no_medium_where_something_else_stands(open_, tmp_path):
     of_bytes = [[None, b"\x89PNG", b""], [b"", b"", b""]]
     table = pa.table({"texts": [["One", "", "two"], ["a", "b", "c"]], "images": of_bytes})
     pq.write_table(table, tmp_path / "rows.parquet")
@@ -68,11 +69,39 @@ def test_bytes_of_nothing_are_no_medium(open_, tmp_path):
         source.document(0)
 
 
-def test_bytes_of_nothing_in_a_column_or_an_object_are_no_medium(open_, tmp_path):
-    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-    objects = pa.array([{"bytes": b"", "path": None}, None], kind)
-    pq.write_table(pa.table({"image": objects, "audio": [b"", None], "text": ["a", "b"]}), tmp_path / "rows.parquet")
-    assert said(open_(tmp_path / "rows.parquet")) == "[a]"
+KIND = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+EMPTY = {"bytes": b"", "path": None}
+QUESTION, ANSWER = {"role": "user", "content": "What?"}, {"role": "assistant", "content": "A cat."}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": "a", "image": EMPTY},
+        {"text": "a", "image": b""},
+        {"texts": ["a", None], "images": [None, EMPTY]},
+        {"texts": ["a", None], "images": [b"", b""]},
+        {"segments": [{"text": "a", "image": b""}, {"text": None, "image": b""}]},
+        {"messages": [{**QUESTION, "image": EMPTY}, ANSWER]},
+    ],
+)
+def test_bytes_of_nothing_are_a_medium_that_is_empty(open_, tmp_path, row):
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rows.parquet")
+    with pytest.raises(EmptyMediumError, match="image: medium of zero bytes"):
+        open_(tmp_path / "rows.parquet").document(0)
+
+
+def test_objects_of_nulls_are_no_medium(open_, tmp_path):
+    objects = pa.array([{"bytes": None, "path": None}, None], KIND)
+    pq.write_table(pa.table({"image": objects, "text": ["a", "b"]}), tmp_path / "rows.parquet")
+    source = open_(tmp_path / "rows.parquet")
+    assert [said(source, index) for index in range(2)] == ["[a]", "[b]"]
+
+
+def test_segments_of_a_table_have_bytes_of_nothing_beside_their_texts(open_, tmp_path):
+    parts = [{"text": "a", "image": b""}, {"text": None, "image": b"\x89PNG"}]
+    pq.write_table(pa.table({"segments": [parts]}), tmp_path / "rows.parquet")
+    assert said(open_(tmp_path / "rows.parquet")) == "[a] <image>"
 
 
 def test_parquet(open_, tmp_path):

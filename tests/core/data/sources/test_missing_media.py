@@ -93,11 +93,11 @@ def test_empty_files_of_archives_and_those_that_are_not_in_them(open_, tmp_path)
     assert empty == "image: medium of zero bytes" and "no file of the sample" in absent
 
 
-def test_bytes_of_nothing_are_none_and_no_loss(open_, tmp_path):
-    table = pa.table({"texts": [["One", None, "two"]], "images": [[b"", b"\x89PNG", b""]]})
+def test_bytes_of_nothing_are_lost_where_nothing_else_stands(open_, tmp_path):
+    table = pa.table({"texts": [["One", None, "two", None]], "images": [[b"", b"\x89PNG", b"", b""]]})
     pq.write_table(table, tmp_path / "rows.parquet")
     source = open_(tmp_path / "rows.parquet", options=LEAVE_OUT)
-    assert (said(source), source.document(0).lost) == ("[One] <image> [two]", ())
+    assert (said(source), source.document(0).lost) == ("[One] <image> [two]", ("image: medium of zero bytes",))
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ RULES = "lengths"
 READS = "reads"
 """Fact of a run: what it reads of rows that were bad samples before, or were not read right. Older runs lack it
 (``kosmos.data.sources.since``)."""
-READ = ["texts alone", "names in archives", "bytes of nothing", "media of turns", "columns once"]
+READ = ["texts alone", "names in archives", "bytes of nothing in turn", "media of turns", "columns once"]
 """``READS`` as they are now."""
 FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}", f".{PIECES}")
 """How the paths of what counts of a source, and is no setting, end."""

@@ -115,8 +115,7 @@ def _is_binary(kind: Any) -> bool:
 
 
 def present_values(values: Any) -> NDArray[np.bool_]:
-    """Which values of an arrow column hold a medium, as ``holds_medium`` says of Python's, but for bytes of which there
-    are none: bool [rows]."""
+    """Which values of an arrow column hold a medium, as ``holds_medium`` says of Python's: bool [rows]."""
     return np.concatenate([np.zeros(0, np.bool_), *map(_present, values.chunks)])
 
 

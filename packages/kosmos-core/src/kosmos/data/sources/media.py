@@ -24,7 +24,6 @@ from kosmos.data.sources.lost import LostMediumError, is_left_out
 from kosmos.data.sources.members import Members
 from kosmos.data.sources.misspelt import meant
 from kosmos.data.sources.pages import refuse_choice
-from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.times import clip_beside, read_clip
 from kosmos.data.sources.wish_names import stated_rate
 from kosmos.errors import SampleError
@@ -295,19 +294,15 @@ def _not_empty(span: FileSpan) -> FileSpan:
 
 
 def holds_medium(value: Any) -> bool:
-    """Whether a value is a medium or a list with one. No medium is null, what is empty, or an object of such."""
+    """Whether a value is a medium or a list with one. No medium is null, what is empty, or an object of nulls; bytes of
+    which there are none are one that is broken."""
     if value is None or isinstance(value, str):  # most are; this runs for every row at opening
         return bool(value)
     if isinstance(value, list | tuple):
         return any(map(holds_medium, value))
     if isinstance(value, Mapping):
-        return any(part is not None and not _no_bytes(part) for part in value.values())
-    return not _no_bytes(value)
-
-
-def _no_bytes(value: Any) -> bool:
-    """Whether it is how a table of bytes writes that there is nothing."""
-    return isinstance(value, bytes) and not value and not is_read_before()
+        return any(part is not None for part in value.values())
+    return True
 
 
 def _held(modality: str, item: Any) -> Any:

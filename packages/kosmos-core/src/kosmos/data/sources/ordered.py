@@ -14,6 +14,7 @@ from kosmos.data.document import Segment, Text
 from kosmos.data.sources import times
 from kosmos.data.sources.columns import checked_text, kind_of
 from kosmos.data.sources.media import MediaRoot, holds_medium, read_media
+from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.time_names import stretches
 from kosmos.errors import SampleError
 
@@ -35,10 +36,19 @@ def segment_kinds(parts: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
             for k, v in part.items()
             if k != "train" and not times.is_beside(k, part) and (v is not None if k == "text" else holds_medium(v))
         ]
+        if len(kinds) > 1:
+            kinds = [kind for kind in kinds if not _is_blank(part[kind])]
         if len(kinds) != 1:
             got = f"got {', '.join(kinds) or 'nothing'}{_as_rows(part)}"
             raise SampleError(f"segments[{number}]: expected text or one medium, {got}")
         yield kinds[0], part
+
+
+def _is_blank(value: Any) -> bool:
+    """Whether it is how a table of bytes writes that there is nothing, where something else is there. Alone it is a
+    medium of zero bytes: its file may have been empty."""
+    several = value.values() if isinstance(value, Mapping) else (value,)
+    return all(one is None or (isinstance(one, bytes) and not one) for one in several) and not is_read_before()
 
 
 def _as_rows(part: Mapping[str, Any]) -> str:
@@ -117,6 +127,8 @@ def read_interleaved(
         there = [
             (modality, column, held[place]) for modality, (column, held) in media.items() if holds_medium(held[place])
         ]
+        if len(there) + bool(text) > 1:
+            there = [found for found in there if not _is_blank(found[2])]
         if len(there) + bool(text) > 1:
             both = [*([name] if text else []), *(column for _, column, _ in there)]
             raise SampleError(f"{' and '.join(both)} both hold something at place {place}; expected one of them")
