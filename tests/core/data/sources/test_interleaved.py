@@ -128,6 +128,20 @@ def test_media_that_say_before_which_text_they_stand(open_, rows):
     assert said(open_(alone, columns=MATCHED)) == "[One.] [\nTwo.]"
 
 
+@pytest.mark.parametrize("held", [{"image": "a.png"}, {"url": "a.png"}, {"path": "a.png", "image_name": None}])
+def test_matched_media_as_objects_have_them(open_, rows, held):
+    row = {"text_list": ["One.", "Two."], "image_info": [None, {**held, "matched_text_index": 1, "sim": 0.2}]}
+    assert said(open_(rows(row), columns=MATCHED)) == "[One.] <image> [Two.]"
+
+
+def test_matched_media_say_which_stretch_is_meant(open_, rows):
+    columns, medium = {"texts": "text_list", "audio": "info"}, {"audio_name": "b.wav", "matched_text_index": 0}
+    source = open_(rows({"text_list": ["One."], "info": [{**medium, "clip": [0.5, 1]}]}), columns=columns)
+    assert [found.clip for found in source.document(0).media] == [(0.5, 1.0)]
+    with pytest.raises(SampleError, match="start and end beside a medium are not read"):
+        open_(rows({"text_list": ["One."], "info": [{**medium, "start": 1, "end": 2}]}), columns=columns).document(0)
+
+
 def test_matched_media_that_are_not_there_are_left_out(open_, rows):
     info = [{"image_name": name, "matched_text_index": 1} for name in ("gone.png", "a.png")]
     file = rows({"text_list": ["One.", "Two.", "Three."], "image_info": [*info, {**info[0], "matched_text_index": 2}]})
@@ -145,6 +159,15 @@ def test_matched_media_that_are_not_there_are_left_out(open_, rows):
         ({"image_name": "a.png", "matched_text_index": None}, "from 0 on, got null"),
         ({"image_name": "a.png"}, "from 0 on, got null"),
         ({"raw_url": "http://x.org/a.png", "matched_text_index": 1}, "URLs of kind 'http' are never opened"),
+        ({"image_name": None, "raw_url": "http://x.org/a.png", "matched_text_index": 1}, "URLs of kind 'http'"),
+        ({"url": "http://x.org/a.png", "matched_text_index": 1}, "URLs of kind 'http'"),
+        (
+            {"image_name": None, "matched_text_index": 1},
+            r"image_info\[1\]: names no medium; expected one of",
+        ),
+        ({"image_url": "a.png", "matched_text_index": 1}, "names no medium; .* got image_url, matched_text_index"),
+        ({"file_name": "a.png", "matched_text_index": 1}, "names no medium"),
+        ({"image_name": 3, "matched_text_index": 1}, "got an object"),
     ],
 )
 def test_matched_media_that_name_no_text_or_nothing_cost_their_row(open_, rows, info, says):

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from kosmos.data.sources.arrays import ARRAY
 from kosmos.data.sources.columns import kind_of
+from kosmos.data.sources.media import KEYS, holds_medium
 from kosmos.errors import SampleError
+from kosmos.names import listed
 
 INDEX = "matched_text_index"
 """Key of a medium that says, from 0 on, before which text it stands."""
@@ -25,17 +28,16 @@ def is_matched(media: Mapping[str, tuple[str, Any]]) -> bool:
 
 
 def _says_where(held: Any) -> bool:
-    """Whether a list of media has no place of nothing, as lists of places have, and one of them names its text."""
-    if not isinstance(held, list | tuple) or not all(isinstance(item, Mapping) for item in held):
-        return False
-    return any(item.get(INDEX) is not None for item in held)
+    """Whether one of a list of media names its text."""
+    items = [item for item in held if item is not None] if isinstance(held, list | tuple) else []
+    return all(isinstance(item, Mapping) for item in items) and any(item.get(INDEX) is not None for item in items)
 
 
 def in_turn(
     texts: Sequence[str | None], name: str, media: Mapping[str, tuple[str, Any]]
 ) -> tuple[list[str | None], dict[str, tuple[str, Any]]]:
     """Texts and media with a place for each: media stand in front of the text that they name, in the order of their
-    list. What has no name, path or bytes is no medium.
+    list. Null in a list is no medium.
 
     Args:
         texts: of the row.
@@ -43,7 +45,7 @@ def in_turn(
         media: modality to its column and what that holds.
 
     Raises:
-        SampleError: a medium names no text.
+        SampleError: a medium names no text, or an object no medium.
     """
     before: dict[int, list[tuple[str, Any]]] = {}
     for modality, (column, held) in media.items():
@@ -57,7 +59,7 @@ def in_turn(
                     f"{column}[{number}].{INDEX}: expected a number of one of the {len(texts)} {name}, from 0 on, got "
                     f"{got}"
                 )
-            before.setdefault(index, []).append((modality, _medium(modality, item)))
+            before.setdefault(index, []).append((modality, _medium(modality, item, f"{column}[{number}]")))
     places: list[tuple[str | None, str, Any]] = []
     for index, text in enumerate(texts):
         places += [(None, modality, medium) for modality, medium in before.get(index, ())]
@@ -69,11 +71,22 @@ def in_turn(
     return [text for text, _, _ in places], found
 
 
-def _medium(modality: str, item: Mapping[str, Any]) -> Any:
-    """What an object names as a medium: under the modality's name, as MMC4 has it, else as objects do."""
-    held = {key: value for key, value in item.items() if key in ("path", "bytes", "data") and value is not None}
-    name = item.get(f"{modality}_name", None if held else item.get("raw_url"))  # which is refused as an address
-    return held if name is None else {"path": name}
+def _medium(modality: str, item: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What an object says of its medium, for ``read_media``: the name that MMC4 has is its path.
+
+    Raises:
+        SampleError: nothing in it names a medium.
+    """
+    said = {key: value for key, value in item.items() if key != INDEX and value is not None}
+    name = said.pop(f"{modality}_name", None)
+    if name is not None:
+        return {**said, "path": name}
+    if any(holds_medium(said.get(key)) for key in (*KEYS, ARRAY, modality)):
+        return said
+    if (address := said.get("raw_url")) is not None:  # which is refused as one
+        return {**said, "path": address}
+    named = ", ".join((f"{modality}_name", modality, *KEYS))
+    raise SampleError(f"{where}: names no medium; expected one of {named}, got {listed(item, at_most=8)}")
 
 
 def likely_in_turn(columns: Collection[str], modalities: Collection[str]) -> str:
