@@ -85,3 +85,33 @@ def test_a_run_that_began_before_files_were_named_goes_on_so(open_, tmp_path):
     source.reads_more = False
     with pytest.raises(SampleError, match="texts has 4 places and image 2"):
         source.document(0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"content": "<image>What is its name?"}, "1.jpg"),
+        ({"content": "What?", "file": "1.jpg"}, "A"),
+        ({"content": [{"type": "text", "text": "What?", "source": "1.jpg"}]}, "A"),
+        ({"content": [{"type": "image"}, {"type": "text", "text": "1.jpg"}]}, "A"),
+    ],
+)
+def test_a_text_that_is_the_name_of_a_file_takes_no_medium_away(open_, tmp_path, asked, says):
+    turns = [{"role": "user", **asked}, {"role": "assistant", "content": says}]
+    found = segments(open_(sample(tmp_path, {"messages": turns}, ("1.jpg", b"one"))))
+    assert found[0] == ONE and found[-1] == Text(says, train=True)
+    assert found.count(ONE) == 1
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"content": "What?", "images": ["1.jpg"]},
+        {"content": "What?", "image": {"path": "1.jpg"}},
+        {"content": [{"type": "image_url", "image_url": {"url": "1.jpg"}}, {"type": "text", "text": "What?"}]},
+        {"content": [{"type": "image", "path": "1.jpg"}, {"type": "text", "text": "What?"}]},
+    ],
+)
+def test_a_medium_that_a_turn_names_stands_there_alone(open_, tmp_path, asked):
+    turns = [{"role": "user", **asked}, {"role": "assistant", "content": "A"}]
+    assert segments(open_(sample(tmp_path, {"messages": turns}, ("1.jpg", b"one")))) == [ONE, Text("What?"), A]

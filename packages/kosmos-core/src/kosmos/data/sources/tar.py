@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import FileSpan
 from kosmos.data.foreign import first_line
 from kosmos.data.open_files import forget
+from kosmos.data.sources import placed_members
 from kosmos.data.sources.columns import Row, kind_of, top_column
 from kosmos.data.sources.encoding import decoded
 from kosmos.data.sources.file_names import suffix_of
@@ -94,7 +95,7 @@ class TarTable:
     texts: str = TEXTS
     """Column of a ``.json`` that holds texts in turn with media."""
     ordered: tuple[str, ...] = ORDERED
-    """Columns of a ``.json`` whose parts may name media."""
+    """Columns of a ``.json`` whose parts may name media: segments, and chats."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -169,7 +170,7 @@ class TarTable:
         said = row if JSON in found else {}  # which may name media of its own, or be a chat
         if not media and "text" in row and not any(m in said or f"{m}s" in said for m in self.modalities.values()):
             self._check_text_is_all(suffixes)
-        placed = {*()} if row.members is None else row.members.named([said.get(column) for column in self.ordered])
+        placed = self._placed(row.members, said) if media else {*()}
         for modality, several in media.items():
             if self._is_placed(row.members, said, modality, several):
                 continue
@@ -178,6 +179,15 @@ class TarTable:
             if several:
                 row[modality] = [value(found[suffix], suffix) for suffix in _in_order(several, names)]
         return row
+
+    def _placed(self, members: Members | None, said: Row) -> set[str]:
+        """Suffixes of media that a ``.json`` names in their places."""
+        if members is None:
+            return set()
+        segments, *chats = self.ordered
+        modalities = tuple(sorted({*self.modalities.values()}))
+        named = (placed_members.in_chat(members, said.get(chat), modalities) for chat in chats)
+        return placed_members.in_segments(members, said.get(segments)).union(*named)
 
     def _is_placed(self, members: Members | None, said: Row, modality: str, several: Sequence[str]) -> bool:
         """As of ``named_at_places``, for media of a modality."""
