@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from kosmos.data.sources.arrays import Taken
-from kosmos.data.sources.media import MediaRoot, read_media, read_source, resolve, without_rates
+from kosmos.data.sources.lost import LostMediumError
+from kosmos.data.sources.media import MediaRoot, NoSuchFileError, read_media, read_source, resolve, without_rates
 from kosmos.errors import ConfigError, SampleError
 
 REFUSED = {
@@ -233,3 +234,27 @@ def test_base64_in_the_place_of_a_path_is_told_in_a_short_line(root):
         read_source("image", text, MediaRoot(root))
     assert len(str(told.value)) < 200
     assert read_source("image", f"data:image/png;base64,{text}", MediaRoot(root)) == base64.b64decode(text)
+
+
+@pytest.mark.parametrize(
+    "begins", [b"\xff\xd8\xff\xe0", b"\x89PNG\r\n", b"RIFF....WAVE", b"OggS", b"\0\0\0\x20ftypisom", b"any" * 300]
+)
+@pytest.mark.parametrize("named", [lambda text: text, lambda text: {"url": text}, lambda text: [text + "\n"]])
+def test_base64_of_media_is_no_medium_that_is_missing(root, begins, named):
+    text = base64.b64encode(begins + bytes(range(60))).decode()
+    with pytest.raises(SampleError, match="base64 in the place of a path; write data:TYPE;base64") as told:
+        list(read_media("image", named(text), MediaRoot(root)))
+    assert not isinstance(told.value, LostMediumError)
+    assert len(str(told.value)) < 200
+
+
+@pytest.mark.parametrize("name", ["iVBORw0KGgo", "a" * 64, "set/" * 100 + "a1B", f"iVBORw0KGgo{'a' * 60}.png"])
+def test_names_of_files_that_are_not_there_are_no_base64(root, name):
+    with pytest.raises(NoSuchFileError):
+        read_source("image", name, MediaRoot(root))
+
+
+def test_a_long_name_is_told_by_its_ends(root):
+    with pytest.raises(SampleError, match=r"set/.*\.\.\..*/a\.png: ") as told:
+        read_source("image", f"set/{'b/' * 2000}a.png", MediaRoot(root))
+    assert len(str(told.value)) < 500

@@ -34,6 +34,8 @@ PLACED = [
     (user("What?", images=["a.png"], audio="b.wav"), ["a.png", "b.wav", "What?"]),
     (user([{"type": "image"}, {"type": "text", "text": "What?"}], images=["a.png"]), ["a.png", "What?"]),
     (user([{"type": "text", "text": "What?"}], images=["a.png"]), ["a.png", "What?"]),
+    (user("What?", image_url="a.png"), ["a.png", "What?"]),
+    (user("What?", image_url={"url": "a.png"}), ["a.png", "What?"]),
     ({"from": "human", "value": "What?", "images": ["a.png"]}, ["a.png", "What?"]),
     ({"role": "tool", "content": "Seen.", "images": ["a.png"]}, None),
 ]
@@ -76,6 +78,8 @@ REFUSED = [
     ({"images": ["a.png"]}, user("A", images=["a.png"]), r"messages.0..images and images of the row both hold media"),
     ({"audio": "b.wav"}, user("A", images=["a.png"]), r"audio holds 1 medium, 0 placed; put <audio>"),
     ({}, user("A", images=["a.png"], image="c.png"), r"messages.0..image and messages.0..images both hold media"),
+    ({}, user("A", images=["a.png"], image_url="c.png"), r"messages.0..image_url and messages.0..images both hold"),
+    ({}, user("A", image_url={"url": "https://x.org/a.png"}), "URLs of kind 'https' are never opened"),
     ({}, user("A", images=["gone.png"]), r"image: .*gone.png: no such file"),
     ({}, user("A", images=3), r"image: expected a path, bytes or a data: URL, got a number"),
     ({}, user("A", audio="b.wav", clip=[3, 1]), "clip: expected"),

@@ -24,6 +24,7 @@ from kosmos.data.sources.lost import LostMediumError, is_left_out
 from kosmos.data.sources.members import Members
 from kosmos.data.sources.misspelt import meant
 from kosmos.data.sources.pages import refuse_choice
+from kosmos.data.sources.plain_base64 import is_base64
 from kosmos.data.sources.times import clip_beside, read_clip
 from kosmos.data.sources.wish_names import stated_rate
 from kosmos.errors import SampleError
@@ -43,9 +44,6 @@ _PLAIN = re.compile(r"(?!\s*\Z)[^/\\:\0]+(?:/[^/\\:\0]+)*")
 """Names that nothing below can object to, but for ``..``."""
 _SET_ROOT = "name files below it, or the folder that holds them as root"
 """``data.sources.N.root`` or ``--root``: who opened the source knows which, and says so behind the message."""
-_MOST_PATH = 4096
-"""Characters of the longest path of Linux."""
-_BASE64 = re.compile(r"(?=.*[A-Z])(?=.*[a-z])(?=.*[0-9])[A-Za-z0-9+/_\s-]+", re.DOTALL)
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
@@ -102,7 +100,9 @@ class MediaRoot(NamedTuple):
             name = _without_scheme(name)
             beside = {} if PurePosixPath(name).suffix else self._beside(modality, name)
             if not beside and self.members is not None and self.members.files and isinstance(error, NoSuchFileError):
-                raise NotInSampleError(f"{name}: no file of the sample, which holds {self.members}; {error}") from error
+                raise NotInSampleError(
+                    f"{_shown(name)}: no file of the sample, which holds {self.members}; {error}"
+                ) from error
             if not beside:
                 raise
         if len(beside) > 1:
@@ -138,8 +138,8 @@ def resolve(root: Path, name: str) -> Path:
 
 def _resolved(root: Path, name: str) -> Path:
     """As ``resolve``, of any name; a reason where there is no such file."""
-    shown = name if len(name) <= 200 else name[:200] + "..."
-    if len(name) > _MOST_PATH and _BASE64.fullmatch(name[:_MOST_PATH]):
+    shown = _shown(name)
+    if is_base64(name):
         raise SampleError(f"{name[:40]}...: base64 in the place of a path; write data:TYPE;base64, in front of it")
     if not name.strip() or "\0" in name:
         raise SampleError(f"path {shown!r}: empty or with a NUL character")
@@ -169,16 +169,22 @@ def _resolved(root: Path, name: str) -> Path:
         path = (real_root / name).resolve()
         inside, there = path.is_relative_to(real_root), path.is_file()
     except (OSError, RuntimeError, ValueError) as error:
-        raise SampleError(f"{shown}: cannot be read ({error})") from error
+        why = getattr(error, "strerror", None) or str(error)  # the whole of which says the whole name again
+        raise SampleError(f"{shown}: cannot be read ({_shown(why)})") from error
     if not inside:
         raise OutsideRootError(f"{shown}: a link that leads out of {root} is refused; {_SET_ROOT}")
     if not there:
         if os.path.lexists(path):
-            raise NotAFileError(f"{root / name}: is no file, but a folder, a pipe or the like")
+            raise NotAFileError(f"{root / shown}: is no file, but a folder, a pipe or the like")
         if hint := meant(real_root, name):
-            raise MisspeltFileError(f"{root / name}: no such file{hint}")
-        raise NoSuchFileError(f"{root / name}: no such file")
+            raise MisspeltFileError(f"{root / shown}: no such file{hint}")
+        raise NoSuchFileError(f"{root / shown}: no such file")
     return path
+
+
+def _shown(name: str) -> str:
+    """A name as messages have it: of a long one both ends."""
+    return name if len(name) <= 300 else f"{name[:200]}...{name[-80:]}"
 
 
 def _without_scheme(name: str) -> str:

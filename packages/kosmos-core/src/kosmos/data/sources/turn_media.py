@@ -27,9 +27,10 @@ Held = dict[str, tuple[str, Any]]
 @lru_cache(maxsize=64)
 def media_keys(modalities: tuple[str, ...]) -> Mapping[str, str]:
     """Keys of a turn that may hold media, with their modalities: those that are installed, and well-known ones that a
-    row must not lose in silence. The plural goes first."""
+    row must not lose in silence. The plural goes first, and last what parts of OpenAI's form have."""
     names = {f"{modality}s": modality for modality in modalities} | {modality: modality for modality in modalities}
-    return names | {key: modality for key, modality in WELL_KNOWN.items() if key not in names}
+    names |= {key: modality for key, modality in WELL_KNOWN.items() if key not in names}
+    return names | {f"{modality}_url": modality for modality in dict.fromkeys(names.values())}
 
 
 def modalities_in(turn: Mapping[str, Any], modalities: tuple[str, ...]) -> Iterator[str]:
