@@ -6,7 +6,7 @@ import pytest
 
 from kosmos.data.document import Document, Media, Text
 from kosmos.data.in_memory import Documents
-from kosmos.data.place_tags import doubtful_places
+from kosmos.data.place_tags import MOST_CHARS, doubtful_places
 
 MEDIUM = Media("image", b"picture")
 
@@ -79,3 +79,12 @@ def test_half_of_the_documents_with_media_have_to_have_them():
     plain, text = asked("What?"), (Text("Alone.", train=True),)
     assert len(told(asked("<image_1>"), plain, text, text)) == 1
     assert told(asked("<image_1>"), plain, plain) == []
+
+
+@pytest.mark.parametrize("filled", ["\n", " \n", "<td> ", "<a>" + " " * 99, " "])
+def test_long_texts_are_looked_at_in_time_that_grows_with_them_and_from_their_beginning(filled):
+    long = filled * 2_000
+    assert len(told(asked(f"<sound>\n{long}x\n<sound>"[:MOST_CHARS]))) == (len(long) < MOST_CHARS)
+    assert told(asked("a" * MOST_CHARS + "<image_1> <image_2>")) == []
+    slow = [asked(filled * (400_000 // len(filled)) + "x") for _ in range(4)]  # squares of it took minutes
+    assert told(*slow) == []

@@ -19,14 +19,16 @@ from kosmos.names import listed
 
 LOOKED_AT = 16
 """Documents of a source whose texts are looked at."""
+MOST_CHARS = 64 * 1024
+"""Of a document's texts, from the beginning."""
 _TAG = re.compile(
     r"<\|?(?P<angle>/?\s?[A-Za-z][\w .:#-]{0,38}?)\s?[|/]?>(?:</(?P=angle)>)?"
     r"|(?<![\w!\]])\[(?P<square>[A-Za-z][\w .:#-]{0,38})\](?![\w(\[])"
 )
 """In square brackets none that is code (``x[image]``) or a link (``![image](a.png)``)."""
 _EDGE = r"<[A-Za-z]\w{1,29}>"
-_AT_EDGE = re.compile(rf"^(?:\s*{_EDGE})+|(?<!\w)(?:{_EDGE}\s*)+$", re.MULTILINE)
-"""There, where a line begins or ends: elsewhere it may be code, or what is to be written."""
+_EDGES = re.compile(rf"(?<!\w)(?:{_EDGE}[^\S\n]*)+")
+"""They count there, where a line begins or ends: elsewhere it may be code, or what is to be written."""
 _EMPTY = re.compile(r"<([^<>\n]{1,40})></\1>")
 _CLOSED = re.compile(r"</\s?([^<>\n]{1,40})>")
 _VOID = frozenset("area base br col embed hr input link meta param source track wbr".split())
@@ -88,15 +90,13 @@ def tags_of(document: Document, known: Collection[str]) -> Iterator[Tag]:
         return
     said = [segment for segment in document.segments if isinstance(segment, Text)]
     asked = [segment for segment in said if not segment.train]
-    text, every = ("\n".join(segment.text for segment in found) for found in (asked or said, said))
+    text, every = ("\n".join(segment.text for segment in found)[:MOST_CHARS] for found in (asked or said, said))
     spelled: dict[str, list[str]] = {}
     for match in _TAG.finditer(text):
         if name := _name_of(match):
             spelled.setdefault(name, []).append(match[0])
-    edges = Counter(tag for edge in _AT_EDGE.finditer(text) for tag in re.findall(_EDGE, edge[0]))
-    closed = {
-        _bare(name) for name in re.findall(r"</\s?([^<>\n]{1,40})>", re.sub(r"<([^<>\n]{1,40})></\1>", "", every))
-    }
+    edges = Counter(_at_edges(text))
+    closed = {_bare(name) for name in _CLOSED.findall(_EMPTY.sub("", every))}
     for name, tags in spelled.items():
         numbers = {int(number) for tag in tags for number in re.findall(r"\d+", tag)}
         is_medium = _is_medium(name, known)
@@ -107,6 +107,14 @@ def tags_of(document: Document, known: Collection[str]) -> Iterator[Tag]:
         several = numbers and is_medium and max(numbers) <= len(modalities)  # each may be named again, or not at all
         if several or len(tags) == len(modalities):
             yield Tag(name, tuple(dict.fromkeys(tags)), modalities[0], bool(numbers))
+
+
+def _at_edges(text: str) -> Iterator[str]:
+    """Tags where a line begins or ends."""
+    for line in text.split("\n"):
+        for found in _EDGES.finditer(line):
+            if found.end() == len(line) or not line[: found.start()].strip():
+                yield from re.findall(_EDGE, found[0])
 
 
 def _name_of(match: re.Match[str]) -> str:
