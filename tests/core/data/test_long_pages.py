@@ -18,13 +18,22 @@ from support.faulty import Numbered
 from support.feeds import feed_of
 
 
-def page(parts, *, is_cut=True, between=None, origin="page"):
-    """Of texts, and of whole numbers, which are series of that length that hold their place."""
+def page(parts, *, is_cut=True, between=None, origin="page", lost=()):
+    """Of texts, those in a tuple not learned, and of whole numbers, which are series of that length that hold their
+    place."""
     segments = [
-        Text(part, train=True) if isinstance(part, str) else Media("ticks", np.full(part, place, np.float32))
+        Text(part[0])
+        if isinstance(part, tuple)
+        else Text(part, train=True)
+        if isinstance(part, str)
+        else Media("ticks", np.full(part, place, np.float32))
         for place, part in enumerate(parts)
     ]
-    return PageDocument(origin, tuple(segments), between=between, is_cut=is_cut)
+    return PageDocument(origin, tuple(segments), between=between, is_cut=is_cut, lost=lost)
+
+
+def last_text(parts):
+    return max(place for place, part in enumerate(parts) if isinstance(part, str))
 
 
 def planned(document, tokens=32, **over):
@@ -72,14 +81,52 @@ def test_media_that_cannot_be_used_are_left_out_first_and_told_of_once():
     assert [len(plan.lost) for plan in plans] == [1, 0]
 
 
+def test_what_was_left_out_of_a_text_in_pieces_is_told_of_the_first_alone():
+    plans = planned(page(["a" * 100, 4, "b"], between="", lost=("gone",)))
+    assert len(plans) > 3
+    assert [plan.lost for plan in plans] == [("gone",)] + [()] * (len(plans) - 1)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[8] * 10 + ["what these show"], ["a"] + [8] * 10 + ["b"], [("q" * 40,), 8, 8, "b"], [("q" * 9,), 8, 8, "b" * 9]],
+)
+def test_text_is_not_learned_without_media_and_questions_that_fill_a_row_in_front_of_it(parts):
+    with pytest.raises(
+        SampleError, match=r"nothing is learned of its piece \(segments \d.* raise data.tokens_per_pack"
+    ):
+        planned(page(parts))
+
+
+def test_media_behind_the_last_text_go_where_they_do_not_fit_beside_it():
+    plans = planned(page(["a" * 20, 8, "b", 8, 8, 8, 8, 8], between="", lost=("gone",)))
+    assert [(text_of(plan), len(plan.media), plan.share) for plan in plans] == [("a" * 20, 0, 0.5), ("b", 1, 0.5)]
+    assert [plan.lost for plan in plans] == [("gone",), ()]
+
+
+def test_a_question_begins_a_piece_and_one_that_stands_apart_from_an_answer_is_told():
+    plans = planned(page([("q",), "a" * 12, ("r" * 4,), 8, "b" * 4]))
+    assert [(text_of(plan), plan.is_torn) for plan in plans] == [("q" + "a" * 12, False), ("r" * 4 + "b" * 4, False)]
+    plans = planned(page([("q",), "a" * 12, 8, "b" * 12]))
+    assert [(text_of(plan), plan.is_torn) for plan in plans] == [("q" + "a" * 12, True), ("b" * 12, True)]
+
+
 @given(st.lists(st.one_of(st.text("xyz", min_size=1, max_size=50), st.integers(1, 20)), min_size=1, max_size=12))
 def test_every_text_and_medium_comes_once_and_every_piece_fits(parts):
     if not any(isinstance(part, str) for part in parts):
         return
-    plans = planned(page(parts))
-    assert all(len(plan) <= 32 for plan in plans)
-    media = [int(m.media.source[0]) for plan in plans for m in plan.media]
-    assert media == [place for place, part in enumerate(parts) if not isinstance(part, str)]
+    try:
+        plans, refused = planned(page(parts)), ""
+    except SampleError as error:
+        plans, refused = [], str(error)
+    if refused:
+        assert "nothing is learned of its piece (segments" in refused
+        return
+    assert all(len(plan) <= 32 and plan.train.any() for plan in plans)
+    media, last = [int(m.media.source[0]) for plan in plans for m in plan.media], last_text(parts)
+    there = [place for place, part in enumerate(parts) if not isinstance(part, str)]
+    assert media == there[: len(media)]
+    assert len(media) >= sum(place < last for place in there)  # nothing is learned behind the last text
     learned = sum(int((plan.train & (plan.token_ids < 256)).sum()) for plan in plans)
     assert learned == sum(len(part) for part in parts if isinstance(part, str))
 

@@ -92,7 +92,7 @@ def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, plan
     return Figures(
         len(documents), min(lengths), tokens / len(documents), max(lengths), media / tokens, learned / tokens,
         spelled(documents, planner.tokenizer), named_file(documents, planner.tokenizer),
-        sum(len(pieces) > 1 for pieces in documents),
+        sum(len(pieces) > 1 or pieces[0].is_part for pieces in documents),
         sum(any(plan.is_torn for plan in pieces) for pieces in documents),
         order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
         len(lost), lost[0] if lost else "",

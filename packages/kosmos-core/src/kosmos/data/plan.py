@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -86,8 +86,8 @@ class Planner:
         """One plan, of a pair too, or several where a document of text alone, or one that is cut, is longer than a row.
 
         Raises:
-            SampleError: it does not fit a row and has media, is a pair, or is a chat to be left out; it is empty, or a
-                medium is unusable; it is a pair in a run that learns from none, or none in one that does.
+            SampleError: it does not fit a row and has media, is a pair, or is a chat to be left out, or would be cut
+                before text that is learned with nothing learned in front; it is empty, or a medium is unusable; it is a pair in a run that learns from none, or none in one that does.
         """
         if (self.pairs or document.rejected) and self.pairs is not None:
             return [self._pair(document)]
@@ -101,7 +101,7 @@ class Planner:
                 raise SampleError(f"takes {len(plan)} tokens of {self.most}, and data.long_chats is leave_out")
             return list(pieces(plan, self.most))
         if is_cut and plan.media and not self._fits(plan):
-            return as_pieces(list(self._parts(document, plan)))
+            return self._parts(document, plan)
         self._check_fit(plan)
         return [plan]
 
@@ -141,18 +141,18 @@ class Planner:
             draft.mark(EOS, train=bool(document.segments) and getattr(document.segments[-1], "train", False))
         return draft.finish()
 
-    def _parts(self, document: Document, plan: DocumentPlan) -> Iterator[DocumentPlan]:
-        """Of a document with media that is longer than a row. What was left out of it is told of the first."""
-        draft = self._draft(document)
-        lost = plan.lost
-        for part in parts_of(document, plan, draft.segment_ends, self.most, self.max_cells):
-            own = replace(self._whole(part), lost=lost)
+    def _parts(self, document: Document, plan: DocumentPlan) -> list[DocumentPlan]:
+        """Of a document with media that is longer than a row. Raises as ``as_pieces``, and where a part fits no row."""
+        ends, plans = self._draft(document).segment_ends, list[DocumentPlan]()
+        parts = list(parts_of(document, plan, ends, self.most, self.max_cells))
+        for part in parts:
+            own = self._whole(part)
             if len(own) > self.most and not own.media:
-                yield from pieces(own, self.most)
+                plans += pieces(own, self.most)
             else:
                 self._check_fit(own)
-                yield own
-            lost = ()
+                plans.append(own)
+        return as_pieces(document.origin, parts, plans, plan.lost)
 
     def _fits(self, plan: DocumentPlan) -> bool:
         return len(plan) <= self.most and all(plan.cells(name) <= most for name, most in self.max_cells.items())

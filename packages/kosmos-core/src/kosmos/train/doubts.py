@@ -229,7 +229,10 @@ def torn(what: str, planner: Planner) -> str:
     advice = "raise data.tokens_per_pack"
     if planner.most < planner.max_tokens:
         advice = "the backbone has no more positions"
-    leave_out = "leave them out (data.long_chats=leave_out, and a higher data.quarantine for many)"
+    leave_out = (
+        "leave them out (data.long_chats=leave_out, for those with media no options.long_documents, and a higher "
+        "data.quarantine for many)"
+    )
     return (
         f"{what} take more than {planner.most:,} tokens and are cut, so that what is learned may stand apart from what "
         f"was asked; {advice}, shorten them or {leave_out}"
