@@ -313,8 +313,8 @@ def test_the_first_chat_that_training_cuts_is_told_once(rows, tmp_path, capsys, 
     (told,) = [line for line in capsys.readouterr().err.splitlines() if "are cut" in line]
     assert re.match(rf"warning: documents such as {rows}:\d \(tokens \d+-\d+\) take more than 128 tokens and are", told)
     assert told.endswith(
-        "; raise data.tokens_per_pack, shorten them or leave them out (data.long_chats=leave_out, and a higher "
-        "data.quarantine for many)"
+        "; raise data.tokens_per_pack, shorten them or leave them out (data.long_chats=leave_out, for those with media "
+        "no options.long_documents, and a higher data.quarantine for many)"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from kosmos import Document, Text
 from kosmos.data import supervisor
 from kosmos.data.feeder import open_feeder
-from kosmos.data.quarantine import Budget, Incident
+from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.errors import QuarantineFull
 from support.faulty import Numbered, Plain
 from support.feeds import feed_of
@@ -144,3 +144,14 @@ def test_many_bad_samples_are_told_of_when_their_share_has_doubled():
         told[2]
         == "20 of 300 samples so far were bad and are left out (quarantine.jsonl); the last: a:1: it is cut short"
     )
+
+
+def test_a_piece_that_is_broken_counts_as_a_part_of_its_document():
+    pieces = [Incident(f"a:{n // 4} (segments {n % 4}-9)", "s", "sample", "c", 0.25) for n in range(4 * 20)]
+    budget = Budget(0.2, {"s": 100})
+    budget.add(100, pieces)
+    assert (budget.bad, len(budget.useless["s"])) == (20, 20)
+    assert "20 of 100 samples" in (budget.warning() or "")
+    with pytest.raises(QuarantineFull, match="21 of 100 samples were bad"):
+        budget.add(0, [Incident("a:30 (segments 2-9)", "s", "sample", "c", 0.25)])
+    assert "share" not in incident_row(pieces[0], 1)

@@ -368,9 +368,12 @@ def _by_number(origin: str) -> list[Any]:
 def _conclude(checked: int, incidents: Sequence[Incident], share: float, *, told: bool) -> None:
     """Raises DataError where a document cannot be used."""
     if incidents:
+        bad = {(found.source, found.document): found.share for found in incidents}
+        parts = sum(share < 1 for share in bad.values())
+        or_pieces = f" ({parts:,} of them in part)" if parts else ""
         raise DataError(
-            f"{len(incidents):,} of {checked:,} documents cannot be used; training leaves them out, up to a share of "
-            f"{share:g} (data.quarantine)"
+            f"{len(bad):,} of {checked:,} documents cannot be used{or_pieces}; training leaves them out, up to a share "
+            f"of {share:g} (data.quarantine)"
         )
     if told:
         say(f"all {checked:,} documents can be used")
@@ -393,4 +396,4 @@ def _plain(result: dict[str, Any]) -> dict[str, Any]:
         | {"stretches": [s._asdict() for s in d.stretches]}
         for d in result["shown"]
     ]
-    return {**result, "sources": sources, "shown": shown, "incidents": [asdict(i) for i in result["incidents"]]}
+    return {**result, "sources": sources, "shown": shown, "incidents": [i.told() for i in result["incidents"]]}

@@ -288,7 +288,7 @@ class Lane:
         except SampleError as error:
             self._refuse_gone(source, error)
             cells.filled = before
-            self._quarantine(plan.origin, source, error)
+            self._quarantine(plan.origin, source, error, plan.share)
             return False
         return True
 
@@ -312,9 +312,9 @@ class Lane:
         if gone and self.feed.mixture.once is None:
             raise DataError(f"{giver.name}: {gone[0]} is no more there ({error})") from error
 
-    def _quarantine(self, origin: str, source: int, error: SampleError) -> None:
+    def _quarantine(self, origin: str, source: int, error: SampleError, share: float = 1.0) -> None:
         name = self.feed.mixture.sources[source].name
-        self.incidents.append(Incident(origin, name, error.code, str(error).removeprefix(f"{origin}: ")))
+        self.incidents.append(Incident(origin, name, error.code, str(error).removeprefix(f"{origin}: "), share))
 
 
 def _left(draw: Draw, plan: DocumentPlan, cells: RowCells) -> bool:

@@ -65,8 +65,8 @@ def as_pieces(
         piece = plans[learned.index(False)].origin.removeprefix(origin)
         raise SampleError(
             f"nothing is learned of its piece{piece}, which fills a row, and the text behind it would be learned "
-            "without what it may be about; raise data.tokens_per_pack or data.cells_per_pack, make its media smaller or "
-            "put text between them (it is cut by options.long_documents)"
+            "without what it may be about; raise data.tokens_per_pack or data.cells_per_pack, or make its media "
+            "smaller (it is cut by options.long_documents)"
         )
     kept, media, found = plans[: last + 1], 0, list[DocumentPlan]()
     torn = _is_torn(parts)

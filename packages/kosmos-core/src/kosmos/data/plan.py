@@ -86,8 +86,9 @@ class Planner:
         """One plan, of a pair too, or several where a document of text alone, or one that is cut, is longer than a row.
 
         Raises:
-            SampleError: it does not fit a row and has media, is a pair, or is a chat to be left out, or would be cut
-                before text that is learned with nothing learned in front; it is empty, or a medium is unusable; it is a pair in a run that learns from none, or none in one that does.
+            SampleError: it does not fit a row and has media, is a pair, or is a chat to be left out; of a piece in
+                front of what is learned nothing is; it is empty, or a medium is unusable; it is a pair in a run that
+                learns from none, or none in one that does.
         """
         if (self.pairs or document.rejected) and self.pairs is not None:
             return [self._pair(document)]

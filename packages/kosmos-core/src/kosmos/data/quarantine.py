@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kosmos.data.ledger_codes import MEDIUM
+from kosmos.data.ledger_codes import MEDIUM, document_of
 from kosmos.data.open_files import CHANGED
 from kosmos.errors import DataError, QuarantineFull
 
@@ -16,13 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A sample that could not be used."""
+    """A sample that could not be used, or a piece of one."""
 
     origin: str
     source: str
     code: str
     """Code of the error's kind."""
     cause: str
+    share: float = 1.0
+    """Of its document."""
+
+    @property
+    def document(self) -> str:
+        """Origin of the whole."""
+        return document_of(self.origin)
+
+    def told(self) -> dict[str, Any]:
+        """What files and other programs are told of it."""
+        return {name: value for name, value in asdict(self).items() if name != "share"}
 
 
 def lost_media(documents: Iterable[DocumentInfo]) -> list[Incident]:
@@ -62,7 +74,8 @@ class Budget:
         """
         self.share, self.sizes = share, sizes or {}
         self.drawn = 0
-        self.bad = 0
+        self.bad: float = 0
+        """In documents, of which a piece is a part."""
         self.useless: dict[str, set[str]] = {}
         """Names of bad samples of sources that have given none to a row."""
         self.useful: set[str] = set()
@@ -81,18 +94,19 @@ class Budget:
             QuarantineFull: the share of bad samples is above the budget, or a source gives no others, which the share
                 would allow it beside larger ones. They are not counted: who goes on draws them again.
         """
-        drawn, bad = self.drawn + drawn, self.bad + len(incidents)
+        drawn, bad = self.drawn + drawn, self.bad + sum(incident.share for incident in incidents)
         all_useful = self.useful.union(useful)
         useless = {source: set(bad) for source, bad in self.useless.items() if source not in all_useful}
         for incident in incidents:
             if incident.source not in all_useful and self.share < 1:
-                useless.setdefault(incident.source, set()).add(incident.origin)
+                useless.setdefault(incident.source, set()).add(incident.document)
         self._refuse_dead(useless, incidents)
         if bad and drawn >= self.MIN_DRAWN and bad > self.share * drawn:
             last = incidents[-1] if incidents else None
             because = f"; the last: {last.origin}: {last.cause}" if last else ""
             raise QuarantineFull(
-                f"{bad} of {drawn} samples were bad and data.quarantine allows a share of {self.share:g}{because}"
+                f"{_whole(bad)} of {drawn} samples were bad and data.quarantine allows a share of {self.share:g}"
+                f"{because}"
             )
         self.drawn, self.bad, self.useless, self.useful = drawn, bad, useless, all_useful
         self._last = f"{incidents[-1].origin}: {incidents[-1].cause}" if incidents else self._last
@@ -120,7 +134,8 @@ class Budget:
             return None
         self._told = self.bad / self.drawn
         last = f"; the last: {self._last}" if self._last else ""
-        return f"{self.bad:,} of {self.drawn:,} samples so far were bad and are left out (quarantine.jsonl){last}"
+        bad = f"{_whole(self.bad):,} of {self.drawn:,} samples"
+        return f"{bad} so far were bad and are left out (quarantine.jsonl){last}"
 
     def _refuse_dead(self, useless: Mapping[str, Collection[str]], incidents: Sequence[Incident]) -> None:
         for incident in reversed(incidents):
@@ -142,6 +157,11 @@ class Budget:
         self.useful = set(state.get("useful", ()))
 
 
+def _whole(bad: float) -> int:
+    """Of parts of documents as many as are to be told."""
+    return math.ceil(bad - 1e-6)
+
+
 def incident_row(incident: Incident, step: int) -> dict[str, Any]:
     """A row of ``quarantine.jsonl``."""
-    return {"step": step, **asdict(incident)}
+    return {"step": step, **incident.told()}

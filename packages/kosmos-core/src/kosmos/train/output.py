@@ -15,7 +15,7 @@ import yaml
 from kosmos.checkpoint.folder import CHECKPOINTS, PARTIAL, run_and_step
 from kosmos.config import RunConfig
 from kosmos.config_scored import with_spread
-from kosmos.data.ledger_codes import MEDIUM
+from kosmos.data.ledger_codes import MEDIUM, document_of
 from kosmos.errors import FULL, ConfigError, PluginError, TrainingError, unwritable
 from kosmos.files import open_own, replace_text
 from kosmos.lock import LOCK_FILE
@@ -291,7 +291,7 @@ class RunFolder:
 
     def count_bad(self) -> int:
         """Bad samples that the run has met."""
-        return len({origin for origin, _, code in self._bad_samples() if code != MEDIUM})
+        return len({document_of(origin) for origin, _, code in self._bad_samples() if code != MEDIUM})
 
     def _bad_samples(self) -> set[tuple[str, str, Any]]:
         """(origin, cause, code) of what is in the ledger."""
