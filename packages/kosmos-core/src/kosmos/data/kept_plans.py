@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,9 +32,15 @@ class KeptPlans:
     def __reduce__(self) -> Any:
         return KeptPlans, ()
 
-    def plan(self, media: Media | StoredMedia, processor: Processor) -> tuple[Media | StoredMedia, MediaPlan]:
+    def plan(
+        self, media: Media | StoredMedia, processor: Processor, *, looks: bool = False
+    ) -> tuple[Media | StoredMedia, MediaPlan]:
         """The medium, with its bytes where they were needed, and its plan, for which the processor is not asked again
-        while the file keeps its size and the time of its last change."""
+        while the file keeps its size and the time of its last change.
+
+        Args:
+            looks: whether it is looked at (``look_at``), as the plan hangs on no file.
+        """
         try:
             key = _state(media)
             kept = self.plans.get(key) if key is not None else None
@@ -43,6 +50,8 @@ class KeptPlans:
             return media, kept
         media = media.load()
         plan = plan_of(processor, media)
+        if looks:
+            look_at(media, plan, processor)
         if key is not None:
             self._keep(key, plan)
         return media, plan
@@ -82,6 +91,21 @@ def plan_of(processor: Processor, media: Media) -> MediaPlan:
     if wrong := no_plan(processor, plan):
         raise SampleError(wrong)
     return plan
+
+
+def look_at(media: Media, plan: MediaPlan, processor: Processor) -> None:
+    """Raises SampleError of a medium of zero bytes, and of one of which a processor that says what it makes of media
+    (``described``) can say nothing: its header cannot be read, or is refused."""
+    source = media.source
+    size: int | None = len(source) if isinstance(source, bytes) else None
+    if isinstance(source, Path):
+        with suppress(OSError):  # the processor says what is wrong with it
+            size = source.stat().st_size
+    if size == 0:
+        raise SampleError("medium of zero bytes")
+    if (describe := getattr(processor, "described", None)) is not None:
+        with calling(processor, "described"):
+            describe(media, plan)
 
 
 def no_plan(processor: Processor, plan: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -115,15 +116,21 @@ class Planner:
         """
         if not isinstance(document, PageDocument) or document.between is None:
             return document, ()
-        return without_lost(document, self.plan_medium)
+        return without_lost(document, partial(self.plan_medium, looks=True))
 
-    def plan_medium(self, media: Media | StoredMedia) -> tuple[Media | StoredMedia, MediaPlan] | None:
+    def plan_medium(
+        self, media: Media | StoredMedia, *, looks: bool = False
+    ) -> tuple[Media | StoredMedia, MediaPlan] | None:
         """The medium, with its bytes where they were needed, and its plan; None where the run has no such modality.
-        Raises SampleError where it is unusable."""
+        Raises SampleError where it is unusable.
+
+        Args:
+            looks: whether it is looked at even where its plan hangs on no file.
+        """
         if (route := self.routes.get(media.modality)) is None:
             return None
-        if route.reads_headers:
-            return self.kept.plan(media, route.processor)
+        if looks or route.reads_headers:
+            return self.kept.plan(media, route.processor, looks=not route.reads_headers)
         return media, plan_of(route.processor, media.unread() if isinstance(media, StoredMedia) else media)
 
     def for_scores(self) -> Planner:
