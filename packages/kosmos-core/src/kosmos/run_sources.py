@@ -75,11 +75,15 @@ def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceCon
 
 
 @contextmanager
-def following() -> Iterator[None]:
+def following(*, reads_more: bool = True) -> Iterator[None]:
     """Errors of a saved run's data that are not where they were say how to name their new place, and what it could
-    begin with is not refused."""
+    begin with is not refused.
+
+    Args:
+        reads_more: as of ``opened_before``.
+    """
     try:
-        with opened_before():
+        with opened_before(reads_more=reads_more):
             yield
     except DataError as error:
         if not any(words in str(error) for words in ("no such file", "no file or folder")):
@@ -161,6 +165,7 @@ def open_named(
     *,
     root: Path | None = None,
     own: Callable[[Sequence[Source]], None] = lambda sources: None,
+    reads_more: bool = True,
 ) -> list[Source]:
     """What a saved run is scored on when data are named, by paths or as entries of ``evaluate.sources``.
 
@@ -171,6 +176,7 @@ def open_named(
         warn: told where data share files with a source of the run, so that some of them may have been trained on.
         root: folder of the media that rows of other data name; None is that of each file.
         own: told those that are sources of the run, to be read as they were in training (``SavedRun.as_begun``).
+        reads_more: whether those are opened by today's rules (``SavedRun.reads_more``).
 
     Raises: as ``open_sources``, and ConfigError where a source of the run is to have another ``root``.
     """
@@ -179,7 +185,7 @@ def open_named(
         known, path = _known(config, one), one if isinstance(one, str) else one.path
         if known is not None:
             _refuse_root(root, known[0], path)
-            with opened_before():
+            with opened_before(reads_more=reads_more):
                 opened = _open(config, registry, *known)
             is_trained = isinstance(known[0], SourceConfig)
             sources.append(opened.part("held_out", config.data.held_out) if is_trained else to_score(opened))
@@ -202,11 +208,12 @@ def open_asked(
     *,
     root: Path | None = None,
     own: Callable[[Sequence[Source]], None] = lambda sources: None,
+    reads_more: bool = True,
 ) -> list[Source]:
     """What a saved run is to continue: all documents of each, in their order, of which none needs an answer.
 
     Args:
-        paths: as of ``open_named``, and so are ``root`` and ``own``.
+        paths: as of ``open_named``, and so are ``root``, ``own`` and ``reads_more``.
 
     Raises: as ``open_named``.
     """
@@ -216,7 +223,7 @@ def open_asked(
             sources.append(_open_as_it_is(config, registry, one, root, asked=True).whole())
             continue
         _refuse_root(root, known[0], str(one))
-        with opened_before():
+        with opened_before(reads_more=reads_more):
             sources.append(_open(config, registry, *known, asked=True).whole())
         own(sources[-1:])
     return distinct(sources, "--data", "name them one after the other")

@@ -7,6 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kosmos.data.document import Mark, Text
+from kosmos.data.sources import scan_cache
+from kosmos.data.sources.since import opened_before
 from kosmos.errors import SampleError
 from kosmos.train.older_rules import as_begun, keep_older
 from kosmos.train.order import PIECES, READ, READS
@@ -117,3 +119,27 @@ def test_a_run_that_was_begun_before_goes_on_without_them(open_, rows):
     keep_older(older, newer, [source])
     assert newer == older
     assert taken(source) == ["What?", "A cat."]
+
+
+def test_one_of_other_modalities_has_those_rows_as_documents_still(open_, rows):
+    pictured = {"role": "user", "content": "What?", "images": ["a.png"]}
+    path = rows(*({"messages": [turn, ANSWER]} for turn in (user("Hi"), pictured, user("You"))))
+    assert [len(open_(path, modalities=modalities)) for modalities in ((), ("audio",), ("image",))] == [2, 2, 3]
+    with opened_before(reads_more=False):
+        older = [open_(path, modalities=modalities) for modalities in ((), ("audio",), ("image",))]
+    assert [len(source) for source in older] == [3, 3, 3]
+    with opened_before():
+        assert len(open_(path, modalities=())) == 2
+    older[0].reads_more = False
+    assert taken(older[0], 1) == ["What?", "A cat."]
+
+
+def test_a_record_of_an_older_runs_rows_is_not_that_of_todays(tmp_path, monkeypatch):
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b"{}")
+    monkeypatch.setattr(scan_cache, "LEAST_BYTES", 0)
+    today = scan_cache.record_name("rows", [file])
+    with opened_before(reads_more=False):
+        assert scan_cache.record_name("rows", [file]) != today
+    with opened_before():
+        assert scan_cache.record_name("rows", [file]) == today

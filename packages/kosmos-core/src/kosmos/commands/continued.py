@@ -103,7 +103,8 @@ def continue_data(
     places: list[tuple[int, int]] = []
     """Source and row of each of them, in their order."""
     with AnswerLines(answers, resume=resume) as lines, aside():
-        sources = open_asked(config, registry, named, root=Path(root) if root else None, own=run.as_begun)
+        place = Path(root) if root else None
+        sources = open_asked(config, registry, named, root=place, own=run.as_begun, reads_more=run.reads_more)
         _say(line for source in sources for line in passed_over(source, list(config.modalities)))
         _say(line for source in sources for line in _of_texts(source))
         _say(f"warning: {line}" for source in sources for line in remarks_of(source))

@@ -162,7 +162,7 @@ def _held_out(run: SavedRun) -> list[Source]:
     """What the run holds out, with a warning where its data are others now."""
     from kosmos.run_sources import following, open_both
 
-    with following():
+    with following(reads_more=run.reads_more):
         sources, held_out = open_both(run.composition.config, run.composition.registry)
     run.as_begun([*sources, *held_out])
     for line in (*run.other_data(sources), *unspaced(run, held_out)):
@@ -178,7 +178,10 @@ def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | Non
 
     composition = run.composition
     folder = Path(root) if root else None
-    sources = open_named(composition.config, composition.registry, data, warn, root=folder, own=run.as_begun)
+    sources = open_named(
+        composition.config, composition.registry, data, warn,
+        root=folder, own=run.as_begun, reads_more=run.reads_more,
+    )  # fmt: skip
     how = "--data '{path: FILE, columns: ...}' names them"
     blind = (line for source in sources for line in blind_of(source, composition.config.modalities, how))
     trained = trained_sources(composition.config, composition.registry)

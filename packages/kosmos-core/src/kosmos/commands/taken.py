@@ -39,6 +39,8 @@ def show_taken(run: str | None, steps: str, overrides: Mapping[str, Any], *, as_
     from kosmos.run_sources import following, open_both
     from kosmos.train.json_lines import printed_json
     from kosmos.train.laid_over import laid_over
+    from kosmos.train.newest_state import newest_state
+    from kosmos.train.older_rules import reads_more
     from kosmos.train.output import RunFolder
     from kosmos.train.replay import last_step, steps_taken
 
@@ -48,7 +50,8 @@ def show_taken(run: str | None, steps: str, overrides: Mapping[str, Any], *, as_
     with aside(), progress("finding the documents") as moved:
         config, registry, *_ = laid_over(folder, overrides)
         composition = compose(config, registry, tokenizer_folder=folder.tokenizer, draw=False)
-        with following():
+        state = newest_state(folder.checkpoints)
+        with following(reads_more=reads_more(state and state["order"])):
             sources, _ = open_both(config, registry)
         found = steps_taken(folder, make_feed(composition, sources), first, last, moved=moved)
         if as_json:

@@ -46,5 +46,15 @@ def as_begun(before: Mapping[str, Any], sources: Sequence[Source]) -> None:
             source.one_end = False
         if not has_rules or (old is not None and PIECES not in old):
             source.refuses_pieces = False
-        if READS not in before:
+        if not reads_more(before):
             source.reads_more = False
+
+
+def reads_more(before: Mapping[str, Any] | None) -> bool:
+    """Whether the data of a run are read by today's rules, which has to be known as they are opened: which rows are
+    documents may hang on it.
+
+    Args:
+        before: ``sample_order`` of a checkpoint of the run; None where it has none.
+    """
+    return before is None or READS in before

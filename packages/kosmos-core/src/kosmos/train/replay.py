@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kosmos.checkpoint.folder import STATE, committed, manifest_of, mapping_of, mismatch, step_of
+from kosmos.checkpoint.folder import committed, step_of
 from kosmos.data.document import Source
 from kosmos.data.feeder import as_known
 from kosmos.data.fingerprint import fingerprint_of
@@ -15,6 +15,7 @@ from kosmos.data.lane import Feed, Lane
 from kosmos.data.ledger_codes import MEDIUM
 from kosmos.train.forecast.rows import next_row
 from kosmos.train.json_lines import step_row
+from kosmos.train.newest_state import newest_state, state_of
 from kosmos.train.older_rules import as_begun
 from kosmos.train.output import RunFolder
 
@@ -61,7 +62,7 @@ def steps_taken(
     bad = {row["origin"] for row in _rows(folder.quarantine) if row.get("code") != MEDIUM}
     told = _metrics(folder, first, last)
     others = ""
-    if (state := _newest_state(folder)) is not None:
+    if (state := newest_state(folder.checkpoints)) is not None:
         as_begun(state["order"], feed.mixture.sources)
         others = _others(state, feed.mixture.sources)
     begun, lanes = _begin(folder, feed, first)
@@ -93,7 +94,7 @@ def _begin(folder: RunFolder, feed: Feed, first: int) -> tuple[int, list[Lane]]:
     """A step before ``first``, and the lanes as they were behind it."""
     numbers = range(feed.mixture.num_lanes)
     for checkpoint in (found for found in committed(folder.checkpoints) if step_of(found) < first):
-        if (state := _state_of(checkpoint)) is None:
+        if (state := state_of(checkpoint)) is None:
             continue
         data = state["data"]
         lanes = [Lane(as_known(feed, data), number) for number in numbers]
@@ -101,15 +102,10 @@ def _begin(folder: RunFolder, feed: Feed, first: int) -> tuple[int, list[Lane]]:
             lane.load(data["lanes"][str(lane.number)])
         return step_of(checkpoint), lanes
     lanes = [Lane(feed, number) for number in numbers]
-    if state := _newest_state(folder):
+    if state := newest_state(folder.checkpoints):
         for lane in lanes:  # those of older versions had a rule of their own
             lane.cursor.looks = state["data"]["lanes"][str(lane.number)].get("looks", False)
     return 0, lanes
-
-
-def _newest_state(folder: RunFolder) -> dict[str, Any] | None:
-    states = (_state_of(checkpoint) for checkpoint in committed(folder.checkpoints))
-    return next((found for found in states if found is not None), None)
 
 
 def _others(state: Mapping[str, Any], sources: Sequence[Source]) -> str:
@@ -120,17 +116,6 @@ def _others(state: Mapping[str, Any], sources: Sequence[Source]) -> str:
         if None not in (known, now) and known != now:
             return f"the documents of {source.name} are others than they were, or in another order"
     return ""
-
-
-def _state_of(checkpoint: Path) -> dict[str, Any] | None:
-    """What its state holds, where that fits its hash; tensors are not looked at."""
-    try:
-        if mismatch(checkpoint, STATE, manifest_of(checkpoint)[STATE]) is None:
-            state: dict[str, Any] = mapping_of(checkpoint / STATE)
-            return state
-    except (OSError, ValueError, KeyError, TypeError):  # damaged: an older one will do
-        pass
-    return None
 
 
 def _difference(found: list[Taken], told: tuple[Any, Any] | None) -> str:

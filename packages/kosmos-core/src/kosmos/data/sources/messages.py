@@ -28,6 +28,7 @@ from kosmos.data.sources.columns import checked_text
 from kosmos.data.sources.media import KEYS, MediaRoot, holds_medium, read_media
 from kosmos.data.sources.pages import refuse_choice
 from kosmos.data.sources.row_media import RowMedia
+from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.times import edges_of
 from kosmos.data.sources.tools import told
 from kosmos.data.sources.turn_media import media_keys, modalities_in, with_media
@@ -57,7 +58,7 @@ def needs(turns: Any, name: str, modalities: tuple[str, ...] = ()) -> frozenset[
     found: set[str] = set()
     keys = media_keys(modalities).keys()
     for one in turns_of(turns, name):
-        if not keys.isdisjoint(one[1]):
+        if not keys.isdisjoint(one[1]) and not is_read_before():
             found.update(modalities_in(one[1], modalities))
         if not isinstance(one[1].get(one[2][1]), str):
             for where, turn, (_, content) in told([one]):

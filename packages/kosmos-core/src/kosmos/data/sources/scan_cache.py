@@ -1,9 +1,10 @@
 """What opening found in large files, kept on disk, so that the next start need not look again.
 
-A record belongs to files as they are (path, size, inode, times of the last changes), to what was asked and to this
-version of Kosmos; where any of these is another, or a byte of the record is, it is made anew. It holds numbers, and of
-the rows no more than a message says of the first that was bad, names of keys, and texts that may be names of files. It
-lies in ``$KOSMOS_CACHE`` (nowhere where that is empty), else in ``kosmos`` below the user's folder of caches.
+A record belongs to files as they are (path, size, inode, times of the last changes), to what was asked, to the rules
+of runs that were begun before (``since``) and to this version of Kosmos; where any of these is another, or a byte of
+the record is, it is made anew. It holds numbers, and of the rows no more than a message says of the first that was bad,
+names of keys, and texts that may be names of files. It lies in ``$KOSMOS_CACHE`` (nowhere where that is empty), else in
+``kosmos`` below the user's folder of caches.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 import kosmos
 from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
+from kosmos.data.sources.since import is_read_before
 from kosmos.data.unpacked import is_packed, unpacked
 from kosmos.files import replacing
 
@@ -93,7 +95,7 @@ def digest(*arrays: NDArray[np.generic]) -> str:
 
 def record_name(what: str, files: Sequence[Path]) -> str | None:
     """Of the record; None where the files are small, or cannot be read."""
-    size, parts = 0, [str(FORMAT), kosmos.__version__, what]
+    size, parts = 0, [str(FORMAT), kosmos.__version__, what, *(["read before"] if is_read_before() else [])]
     try:
         for file in files:
             state = file.stat()

@@ -17,11 +17,17 @@ _read = ContextVar("_read", default=False)
 
 
 @contextmanager
-def opened_before() -> Iterator[None]:
-    """Data that are opened are those of a run that was begun, and nothing that it may have learned is refused."""
+def opened_before(*, reads_more: bool = True) -> Iterator[None]:
+    """Data that are opened are those of a run that was begun, and nothing that it may have learned is refused.
+
+    Args:
+        reads_more: False of a run that was begun before what ``read_before`` is about: which of its rows are documents
+            may hang on it.
+    """
     token = _opened.set(True)
     try:
-        yield
+        with as_drawn(refuses_pieces=True, reads_more=reads_more):
+            yield
     finally:
         _opened.reset(token)
 
@@ -46,7 +52,8 @@ def is_drawn_before() -> bool:
 
 @contextmanager
 def read_before() -> Iterator[None]:
-    """Rows that are drawn are those of a run to which some were bad samples, or not read right, that are now."""
+    """Rows that are drawn, or looked at as data are opened, are those of a run to which some were bad samples, or not
+    read right, that are now."""
     token = _read.set(True)
     try:
         yield
