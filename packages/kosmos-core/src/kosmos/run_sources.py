@@ -176,7 +176,7 @@ def open_named(
         warn: told where data share files with a source of the run, so that some of them may have been trained on.
         root: folder of the media that rows of other data name; None is that of each file.
         own: told those that are sources of the run, to be read as they were in training (``SavedRun.as_begun``).
-        reads_more: whether those are opened by today's rules (``SavedRun.reads_more``).
+        reads_more: whether those are opened by today's rules (``kosmos.train.older_rules.reads_more``).
 
     Raises: as ``open_sources``, and ConfigError where a source of the run is to have another ``root``.
     """

@@ -161,8 +161,9 @@ def sources_of(
 def _held_out(run: SavedRun) -> list[Source]:
     """What the run holds out, with a warning where its data are others now."""
     from kosmos.run_sources import following, open_both
+    from kosmos.train.older_rules import reads_more
 
-    with following(reads_more=run.reads_more):
+    with following(reads_more=reads_more(run.order or None)):
         sources, held_out = open_both(run.composition.config, run.composition.registry)
     run.as_begun([*sources, *held_out])
     for line in (*run.other_data(sources), *unspaced(run, held_out)):
@@ -175,12 +176,13 @@ def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | Non
     from kosmos.data.sources.remarks import remarks_of
     from kosmos.run_overlap import named_and_trained, trained_sources
     from kosmos.run_sources import open_named
+    from kosmos.train.older_rules import reads_more
 
     composition = run.composition
     folder = Path(root) if root else None
     sources = open_named(
         composition.config, composition.registry, data, warn,
-        root=folder, own=run.as_begun, reads_more=run.reads_more,
+        root=folder, own=run.as_begun, reads_more=reads_more(run.order or None),
     )  # fmt: skip
     how = "--data '{path: FILE, columns: ...}' names them"
     blind = (line for source in sources for line in blind_of(source, composition.config.modalities, how))

@@ -44,7 +44,7 @@ from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.gone import check_checkpoints
 from kosmos.train.laid_over import laid_over
 from kosmos.train.measure import ALL, Measure, measured
-from kosmos.train.older_rules import as_begun, reads_more
+from kosmos.train.older_rules import as_begun
 from kosmos.train.other_processors import check_cells
 from kosmos.train.output import RunFolder
 
@@ -85,11 +85,6 @@ class SavedRun:
         """Have rows of the run's own data read as they were in training, where it was begun with other rules."""
         if self.order:
             as_begun(self.order, sources)
-
-    @property
-    def reads_more(self) -> bool:
-        """Whether its own data are opened by today's rules."""
-        return reads_more(self.order or None)
 
     def other_data(self, sources: Sequence[Source]) -> list[str]:
         """What a user should know of the run's data before relying on scores of what it held out, a line each.
