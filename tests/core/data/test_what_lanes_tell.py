@@ -12,6 +12,7 @@ from kosmos.data import supervisor
 from kosmos.data.feeder import open_feeder
 from kosmos.data.quarantine import Budget, Incident, incident_row
 from kosmos.errors import QuarantineFull
+from kosmos.train.saved_state import check_types
 from support.faulty import Numbered, Plain
 from support.feeds import feed_of
 
@@ -155,3 +156,14 @@ def test_a_piece_that_is_broken_counts_as_a_part_of_its_document():
     with pytest.raises(QuarantineFull, match="21 of 100 samples were bad"):
         budget.add(0, [Incident("a:30 (segments 2-9)", "s", "sample", "c", 0.25)])
     assert "share" not in incident_row(pieces[0], 1)
+
+
+def test_parts_of_documents_that_are_bad_are_saved_and_gone_on_with():
+    whole, third = (Incident("a:1", "s", "sample", "c", share) for share in (1.0, 1 / 3))
+    for incidents, saved in (([whole], 1), ([whole, third], 4 / 3)):
+        budget, other = Budget(0.5), Budget(0.5)
+        budget.add(9, incidents)
+        state = json.loads(json.dumps(budget.state()))
+        check_types({"budget": state})
+        other.load(state)
+        assert (state["bad"], type(state["bad"])) == (saved, type(saved)) and other.state() == state

@@ -9,16 +9,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from kosmos.data.document import Document, Media, Source, StoredMedia, Text
 from kosmos.data.foreign import calling
+from kosmos.data.in_memory import Documents
+from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import SampleError
 from kosmos.names import listed
 
-LOOKED_AT = 16
-"""Documents of a source whose texts are looked at."""
+LOOKED_AT, SOURCES = 16, 32
+"""Documents of a source whose texts are looked at, and sources: for thousands a start would wait."""
 MOST_CHARS = 64 * 1024
 """Of a document's texts, from the beginning."""
 _TAG = re.compile(
@@ -52,13 +55,16 @@ class Tag(NamedTuple):
 
 
 def doubtful_places(sources: Sequence[Source], modalities: Collection[str]) -> Iterator[str]:
-    """Warnings of tags that at least half of the first documents with media spell, once for each of their media.
+    """Warnings of tags that at least half of the first documents with media spell, once for each of their media, of
+    rows of files and what is in memory.
 
     Args:
         modalities: of the run.
     """
     known = {*modalities, *WELL_KNOWN}
-    for source in sources:
+    # Those of plugins may make their documents slowly, or hang: that is for data workers, which are waited for.
+    plain = (source for source in sources if isinstance(source, RowSource | Documents))
+    for source in islice(plain, SOURCES):
         found: list[list[Tag]] = []
         for index in range(min(LOOKED_AT, len(source))):
             try:

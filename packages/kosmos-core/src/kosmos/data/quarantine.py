@@ -149,7 +149,8 @@ class Budget:
 
     def state(self) -> dict[str, Any]:
         by_source = {"useless": {s: sorted(bad) for s, bad in self.useless.items()}, "useful": sorted(self.useful)}
-        return {"drawn": self.drawn, "bad": self.bad, **by_source}
+        bad = int(self.bad) if float(self.bad).is_integer() else self.bad  # as versions before read it
+        return {"drawn": self.drawn, "bad": bad, **by_source}
 
     def load(self, state: dict[str, Any]) -> None:
         self.drawn, self.bad = state["drawn"], state["bad"]

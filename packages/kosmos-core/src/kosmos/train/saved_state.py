@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True, ge=0, lt=2**63)]
 Draw = tuple[Count, Count, Count]
 
 
@@ -30,7 +31,7 @@ class _Data(BaseModel):
 
 class _Budget(BaseModel):
     drawn: Count = 0
-    bad: Count = 0
+    bad: Share = 0
     useless: dict[str, list[str]] = {}
     useful: list[str] = []
 
