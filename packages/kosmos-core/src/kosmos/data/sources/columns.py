@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -198,3 +198,12 @@ def checked_text(value: Any, what: str) -> str:
     except UnicodeEncodeError as error:
         raise SampleError(f"{what}: holds a lone surrogate at {error.start}") from error
     return value
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """The texts in a value of a row, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from texts_in(inner)

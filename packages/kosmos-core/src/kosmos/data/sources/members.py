@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kosmos.data.document import FileSpan
-from kosmos.data.sources.columns import Row
+from kosmos.data.sources.columns import Row, texts_in
 from kosmos.errors import SampleError
 from kosmos.names import listed
 
@@ -41,7 +41,7 @@ class Members:
 
     def named(self, value: Any) -> set[str]:
         """Suffixes of those that the texts in a value are the names of."""
-        return {suffix for text in _texts_of(value) if (suffix := self.suffix(text)) is not None}
+        return {suffix for text in texts_in(value) if (suffix := self.suffix(text)) is not None}
 
     def __str__(self) -> str:
         return listed((f".{suffix}" for suffix in self.files), at_most=8)
@@ -86,11 +86,3 @@ def named_at_places(
         named = listed((f".{suffix}" for suffix in lost), at_most=8)
         raise SampleError(f"holds {named}, which {column} does not name; name each at its place, or leave it out")
     return True
-
-
-def _texts_of(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts_of(inner)

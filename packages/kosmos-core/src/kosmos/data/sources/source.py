@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Blocks, Document, Media, Segment, Source, StoredMedia, Text
 from kosmos.data.lost_media import none_left
 from kosmos.data.page_document import PageDocument
-from kosmos.data.sources.columns import Row, look_up
+from kosmos.data.sources.columns import Row, look_up, texts_in
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.lost import leaving_out
 from kosmos.data.sources.media import (
@@ -243,7 +243,7 @@ class RowSource:
         number = int(self.rows[index])
         row, root = self.table.row(number), self.table.root(number)
         identity = self._identity(row, number)
-        files = {file: name for name in _texts_of(row) if (file := _file_of(name, root)) is not None}
+        files = {file: name for name in texts_in(row) if (file := _file_of(name, root)) is not None}
         name = self.origin(index).removeprefix(f"{self.folder}/")
         return Names(name, identity if isinstance(identity, str | int) else None, files)
 
@@ -282,15 +282,6 @@ def _check_lost(lost: Sequence[SampleError], segments: Sequence[Segment], reject
 def _nbytes(text: str) -> int:
     """Of UTF-8, of which no whole copy is made: the text may be too large."""
     return sum(len(text[begin : begin + _PART].encode()) for begin in range(0, len(text), _PART))
-
-
-def _texts_of(value: Any) -> Iterator[str]:
-    """The texts in a value of a row, however deep."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts_of(inner)
 
 
 def _file_of(name: str, root: Path) -> Path | None:
