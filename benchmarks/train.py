@@ -4,12 +4,14 @@
     python benchmarks/train.py --mixture all --precision bf16 --rounds 1
     python benchmarks/train.py --mixture captions --nanovlm FOLDER          # with a checkout of nanoVLM as a peer
     python benchmarks/train.py --lora 16                     # of the decoder updates of this rank learn, by peft's
+    python benchmarks/train.py --ranks 2 --side kosmos --side fsdp --side trainer    # processes of each, by torchrun
     pip install accelerate peft                              # what the Trainer needs beside transformers
 
 Limit: ``products`` is the step's time over the sum of its products, convolutions and attention, which run again by
 themselves right behind a step (``products.py``), in pairs. ``compiled`` is Kosmos with ``train.compile``, after the
 steps in which it compiles, ``at-once`` Kosmos with ``train.lanes_at_once`` on two rows, of 2,048 tokens each as its one
-row else, or of 1,024.
+row else, or of 1,024. With ``--ranks`` each side is started by torchrun, in DDP, with a share of the cores a process;
+``fsdp`` is Kosmos with ``parallel.strategy: fsdp``. Memory is then that of all processes together.
 Rounds are interleaved, each side in a process of its own; medians. Both sides are given the same documents, encoders
 and decoder shape; the Trainer pads a batch of 16 to its longest document, with and without grouping 4,096 documents, or
 256, by length, and is timed on batches spread evenly over all. Useful tokens: text tokens and slots of media, padding
@@ -21,8 +23,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,12 +37,15 @@ SIDES = {
     "at-once": ["train_kosmos.py", "--lanes", "2"],
     "at-once-1024": ["train_kosmos.py", "--lanes", "2", "--tokens", "1024"],
     "compiled": ["train_kosmos.py", "--compile"],
+    "fsdp": ["train_kosmos.py", "--strategy", "fsdp"],
     "trainer": ["train_trainer.py"],
     "grouped": ["train_trainer.py", "--grouped"],
     "grouped-256": ["train_trainer.py", "--grouped", "--documents", "256"],
 }
 """Name to script and arguments. Grouping by length leaves less padding the more documents there are."""
-OWN = ("kosmos", "at-once", "at-once-1024", "compiled")
+OWN = ("kosmos", "at-once", "at-once-1024", "compiled", "fsdp")
+OF_ONE = ("at-once", "at-once-1024")
+"""Sides that are one process by what they do."""
 COLUMNS = (
     "mixture", "side", "useful tokens/s", *(f"{own} is" for own in OWN), "media", "padding", "peak MiB", "products",
     "data wait",
@@ -49,12 +56,17 @@ NANOVLM = {
 }
 
 
-def run(side: str, *arguments: str) -> dict[str, Any]:
-    """One round of one side."""
+def run(side: str, ranks: int, *arguments: str) -> dict[str, Any]:
+    """One round of one side, in so many processes."""
     script, *own = {**SIDES, **NANOVLM}[side]
-    done = subprocess.run(
-        [sys.executable, str(HERE / script), *own, *arguments], capture_output=True, text=True, cwd=HERE, check=False
-    )
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    share = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks))} if ranks > 1 else {}
+    with tempfile.TemporaryDirectory() as folder:
+        own += ["--folder", folder] if side in OWN else []
+        done = subprocess.run(
+            [sys.executable, *torchrun, str(HERE / script), *own, *arguments],
+            capture_output=True, text=True, cwd=HERE, check=False, env=os.environ | share,
+        )  # fmt: skip
     results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if not results:
         raise SystemExit(f"{side}: no result\n{done.stderr[-3000:]}")
@@ -69,23 +81,30 @@ def main() -> None:
     parser.add_argument("--side", action="append", choices=list(SIDES))
     parser.add_argument("--nanovlm", metavar="FOLDER", help="a checkout of huggingface/nanoVLM")
     parser.add_argument("--lora", metavar="RANK", help="train updates beside the decoder's layers; the Trainer by peft")
+    parser.add_argument("--ranks", type=int, default=1, help="processes of each side, started by torchrun")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
+    if given.ranks > 1 and (given.nanovlm or set(given.side or ()) & {*OF_ONE}):
+        parser.error("nanoVLM and rows at once are one process here")
+    possible = [side for side in SIDES if side not in (OF_ONE if given.ranks > 1 else ("fsdp",))]
     if given.lora and given.nanovlm:
         parser.error("nanoVLM has no LoRA")
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---" * len(COLUMNS) + "|")
     for mixture in given.mixture or ["all", "captions", "text"]:
         for precision in given.precision or ["fp32", "bf16"]:
-            sides = [*(given.side or SIDES), *(NANOVLM if given.nanovlm and mixture == "captions" else ())]
+            sides = [*(given.side or possible), *(NANOVLM if given.nanovlm and mixture == "captions" else ())]
             found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
             for round_number in range(given.rounds):
                 for side in found:
                     more = [] if side in OWN else ["--seed", str(round_number)]
                     more += ["--checkout", given.nanovlm] if side in NANOVLM else []
                     more += ["--lora", given.lora] if given.lora else []
-                    found[side].append(run(side, "--mixture", mixture, "--precision", precision, *more))
-            show(f"{mixture}, {precision}" + (f", LoRA {given.lora}" if given.lora else ""), found)
+                    found[side].append(run(side, given.ranks, "--mixture", mixture, "--precision", precision, *more))
+            more_said = (f", LoRA {given.lora}" if given.lora else "") + (
+                f", {given.ranks} ranks" if given.ranks > 1 else ""
+            )
+            show(f"{mixture}, {precision}{more_said}", found)
 
 
 def show(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
@@ -98,7 +117,7 @@ def show(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
         cells = [
             name, side, f"{speed:,.0f}", *ratios, f"{100 * middle(side, 'media'):.0f} %",
             f"{100 * middle(side, 'padding'):.1f} %", f"{middle(side, 'peak_mib'):,.0f}",
-            f"{middle(side, 'products'):.2f}x" if side == "kosmos" else "-",
+            f"{middle(side, 'products'):.2f}x" if side in ("kosmos", "fsdp") else "-",
             f"{100 * middle(side, 'data_wait'):.1f} %" if side in OWN else "-",
         ]  # fmt: skip
         print("| " + " | ".join(cells) + " |", flush=True)

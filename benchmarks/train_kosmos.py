@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import resource
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 
 import torch
 from products import Operands, Products
-from workload import report, run_settings
+from workload import peak_kib_of_ranks, report, run_settings
 
 from kosmos import make_run, train_model
 from kosmos.train.progress import Reporter
@@ -51,8 +49,7 @@ class Clock(Reporter):
         self.at.append(now)
         beyond = len(self.at) - self.steps
         if beyond == 0:
-            own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            self.peak_kib = own + sum(peak_kib(worker) for worker in children())
+            self.peak_kib = peak_kib_of_ranks()
         if self._noted is not None:
             self._noted.__exit__(None, None, None)
             self._again.append((self._noted.again(), self._noted.in_order(self._operands)))
@@ -69,18 +66,6 @@ class Clock(Reporter):
         self._begin = perf_counter()
 
 
-def children() -> list[Path]:
-    """Folders in /proc of the processes that this one has started."""
-    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    return [Path("/proc", process) for process in text.split()]
-
-
-def peak_kib(process: Path) -> int:
-    """Most memory that it has held since its program began. (``getrusage`` counts its parent's before that.)"""
-    found = re.search(r"VmHWM:\s+(\d+)", (process / "status").read_text())
-    return int(found[1]) if found else 0
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mixture", default="all")
@@ -92,24 +77,30 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=1, help="rows of a step, which are computed at once")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--strategy", default="ddp", help="of several processes, which torchrun starts")
+    parser.add_argument("--folder", type=Path, help="where all processes of a run write; else one of its own")
     parser.add_argument("--bits", type=int, choices=(16,), help="bf16 weights, with so many bits of them beside")
     parser.add_argument("--lora", type=int, metavar="RANK")
     given = parser.parse_args()
     settings = run_settings(given.mixture, given.precision, tokens_per_pack=given.tokens, workers=given.workers)
-    # What rows at once compute is in threads that the count does not see.
-    clock = Clock(given.steps, given.pairs if given.lanes == 1 else 0)
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    # What rows at once compute is in threads that the count does not see; ranks would wait for each other's products.
+    clock = Clock(given.steps, given.pairs if given.lanes == ranks == 1 else 0)
     train = {"steps": clock.total, "warmup_steps": 1, "compile": given.compile or "auto"}
     if given.bits:
         train |= {"weights": "bf16", "optimizer": {"name": "adamw", "master": f"bits{given.bits}"}}
     with tempfile.TemporaryDirectory() as folder:
+        output = (given.folder or Path(folder)) / "run"
         config = make_run(
             settings,
-            {"train": {**train, "lanes_at_once": given.lanes}, "data": {"lanes": given.lanes}},
-            {"output": f"{folder}/run"},
+            {"train": {**train, "lanes_at_once": given.lanes}, "data": {"lanes": max(given.lanes, ranks)}},
+            {"output": str(output), "parallel": {"strategy": given.strategy}},
             {"evaluate": {"max_documents": 1}, "backbone": {"lora": given.lora}},
         )
         train_model(config, reporter=clock)
-        rows = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
+        if int(os.environ.get("RANK", 0)):
+            return
+        rows = [json.loads(line) for line in Path(output, "metrics.jsonl").read_text().splitlines()]
     counted = rows[given.warmup : given.steps]
     seconds = clock.at[given.steps - 1] - clock.at[given.warmup - 1]
     tokens, media = (sum(row[key] for row in counted) for key in ("tokens", "media_tokens"))

@@ -7,6 +7,7 @@ the longest sound. Started by ``train.py``, in a process of its own.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from time import perf_counter
@@ -177,8 +178,9 @@ def main() -> None:
     plans = [plans[i] for i in torch.randperm(len(plans), generator=torch.Generator().manual_seed(given.seed))]
     plans = plans[: given.documents]
     lengths = [len(plan) for plan in plans]
-    timed = Batches(lengths, given.steps - given.warmup, grouped=given.grouped, seed=given.seed)
-    warm = timed.order[: given.warmup * BATCH]
+    ranks = int(os.environ.get("WORLD_SIZE", 1))  # each takes a batch of a step
+    timed = Batches(lengths, (given.steps - given.warmup) * ranks, grouped=given.grouped, seed=given.seed)
+    warm = timed.order[: given.warmup * ranks * BATCH]
     used, timed.order = timed.order, warm + timed.order
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
@@ -186,6 +188,7 @@ def main() -> None:
             folder, per_device_train_batch_size=BATCH, max_steps=given.steps, report_to=[], save_strategy="no",
             use_cpu=not torch.cuda.is_available(), bf16=given.precision == "bf16", remove_unused_columns=False,
             logging_strategy="no", disable_tqdm=True, max_grad_norm=1.0, optim="adamw_torch_fused",
+            ddp_find_unused_parameters=True,  # for batches without a modality
         )  # fmt: skip
         trainer = Ordered(
             Padded(parts.model.streams, given.lora), arguments, train_dataset=Documents(parts.planner, plans),

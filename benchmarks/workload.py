@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-import resource
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -84,15 +84,36 @@ def resizing_at_speed(parts: Any) -> Any:
     return parts
 
 
+def peak_kib_of_ranks() -> int:
+    """Most memory that this process has held, with what it has started; in torchrun that of all its ranks together."""
+    own = os.getppid() if int(os.environ.get("WORLD_SIZE", 1)) > 1 else os.getpid()
+    ranks = children(own) if own != os.getpid() else [own]
+    return sum(peak_kib(process) for rank in ranks for process in (rank, *children(rank)))
+
+
+def children(process: int) -> list[int]:
+    """The processes that one has started."""
+    threads = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for started in threads for child in started.read_text().split()]
+
+
+def peak_kib(process: int) -> int:
+    """Most memory that it has held since its program began. (``getrusage`` counts its parent's before that.)"""
+    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
+    return int(found[1]) if found else 0
+
+
 def report_peer(*, tokens: int, places: int, seconds: float, steps: int, **more: Any) -> None:
-    """The result of a side that pads: useful tokens among so many places. Memory is that of its own process alone."""
+    """The result of a side that pads: useful tokens among so many places. Of several ranks the first alone reports."""
     import torch
 
+    if int(os.environ.get("RANK", 0)):
+        return
     report(
         tokens_per_s=tokens / seconds,
         padding=1 - tokens / places,
         step_s=seconds / steps,
-        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        peak_mib=peak_kib_of_ranks() / 1024,
         threads=torch.get_num_threads(),
         **more,
     )
