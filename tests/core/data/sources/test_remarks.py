@@ -33,6 +33,16 @@ from kosmos.data.sources.remarks import remarks_of
             {"image": "a.png", "instruction": "Say it.", "text": "x"},
             r"have instruction.*\{query: instruction, response: text\}",
         ),
+        (
+            {"image": "a.png", "text": "Is it red?", "label": "yes"},
+            r"ask in text \('Is it red\?'\), which is what is learned, and have label, which is not read; .*"
+            r"\{query: text, response: label\}",
+        ),
+        (
+            {"image": "a.png", "question": "Say it.", "answer": ["A cat.", "One cat."]},
+            r"lists of texts in answer, which are one answer, joined by commas; .*\{answers: answer\}",
+        ),
+        ({"question": "Which?", "answer": ["nokia", "Nokia"]}, r"lists of texts in answer"),
     ],
 )
 def test_what_may_be_meant_is_named_with_what_to_do(open_, rows, row, said):
@@ -84,6 +94,11 @@ def test_what_is_offered_to_nobody_or_is_shown_is_not_told(open_, rows, row, giv
         {"note": "see b.wav\nand others.wav", "text": "x"},
         {"prompt": "Say it.", "text": "x"},
         {"image": "a.png", "prompt": "", "text": "x"},
+        {"image": "a.png", "text": "A cat.", "label": "cat"},
+        {"image": "a.png", "text": "Is it red?", "label": None},
+        {"text": "Is it red?", "label": "yes"},
+        {"question": "Which?", "answer": ["nokia"]},
+        {"question": "Which?", "answers": ["nokia", "Nokia"]},
         {"image": "a.png", "prompt": "Say it.", "completion": " x", "text": "y"},
         {"image": "a.png", "question": "What?", "messages": [{"role": "user", "content": "x"}], "text": "y"},
     ],

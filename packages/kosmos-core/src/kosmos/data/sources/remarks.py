@@ -11,6 +11,7 @@ from kosmos.data.sources.columns import is_empty, look_up
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import CHATS, DefaultLayout
 from kosmos.data.sources.matched import sentences
+from kosmos.data.sources.right_answers import ANSWERS
 from kosmos.data.sources.source import Table, columns_of, row_with
 from kosmos.data.sources.splits import with_meaning
 from kosmos.data.sources.time_names import is_surely_time, pairs, several
@@ -44,10 +45,12 @@ def names_of_absent(
 
 
 def of_rows(layout: Layout, table: Table, held: Collection[str]) -> Iterator[str]:
-    """``asked_in_vain``, ``offered_in_vain`` and ``glued_sentences``."""
+    """``asked_in_vain``, ``judged_in_vain``, ``offered_in_vain``, ``glued_sentences`` and ``glued_answers``."""
     yield from asked_in_vain(layout, table, held)
+    yield from judged_in_vain(layout, table, held)
     yield from offered_in_vain(layout, table)
     yield from glued_sentences(layout, table)
+    yield from glued_answers(layout, table)
 
 
 def asked_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterator[str]:
@@ -75,6 +78,59 @@ def asked_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterat
         yield (
             f"its rows have {column}, which is not read: {text} alone is learned of the media; if it is what asks for "
             f"that, name both (columns: {{{roles[0]}: {column}, {roles[1]}: {text}}})"
+        )
+
+
+def judged_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterator[str]:
+    """Of questions of media that are learned themselves, while what answers them is passed over. The first rows tell.
+
+    Args:
+        held: modalities of the rows' media.
+    """
+    if not held or not isinstance(layout, DefaultLayout) or isinstance(layout, ChoiceLayout):
+        return
+    if "text" in layout.columns or table.row_blocks() is not None:
+        return  # of blocks a whole one would be read
+    asks, column = "", None
+    for index in range(min(len(table), FIRST_ROWS)):
+        try:
+            row = table.row(index)
+        except SampleError:
+            continue
+        if any(layout.column(name) in row for name in ("segments", *CHATS, *forms.ROLES)):
+            return
+        text = row.get("text")
+        column = next((n for n in sorted(forms.telling(row)) if n not in layout.columns.values()), None)
+        if column is None or not isinstance(text, str) or not text.rstrip().endswith(("?", "\uff1f")):
+            return
+        if is_empty(row[column]) or not isinstance(row[column], str | int | float):
+            return
+        asks = asks or text.strip()
+    if asks:
+        yield (
+            f"its rows ask in text ({asks!r:.60}), which is what is learned, and have {column}, which is not "
+            f"read; if it is the answer, name both (columns: {{query: text, response: {column}}})"
+        )
+
+
+def glued_answers(layout: Layout, table: Table) -> Iterator[str]:
+    """Of lists of answers to a question that become one text, joined by commas. The first row tells."""
+    if not isinstance(layout, DefaultLayout) or isinstance(layout, ChoiceLayout) or not len(table):
+        return
+    if table.row_blocks() is not None or ANSWERS in layout.columns:
+        return  # of blocks a whole one would be read
+    try:
+        row = table.row(0)
+        if any(layout.column(name) in row for name in ("segments", *CHATS)) or layout.form(row) != forms.QUESTION:
+            return
+        path = layout.column(forms.ASKS[forms.QUESTION])
+        held = look_up(row, path)
+    except SampleError:
+        return
+    if isinstance(held, list) and len(held) > 1 and all(isinstance(text, str) for text in held):
+        yield (
+            f"its rows have lists of texts in {path}, which are one answer, joined by commas; if each is a right "
+            f"answer, name them so (columns: {{answers: {path}}})"
         )
 
 
