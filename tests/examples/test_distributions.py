@@ -15,7 +15,7 @@ from support.command import environment, kosmos
 from support.pages import ROOT
 
 PLUGINS = ROOT / "examples" / "plugins"
-NAMES = ("kosmos-pointcloud", "kosmos-timeseries")
+NAMES = ("kosmos-pointcloud", "kosmos-sketch", "kosmos-timeseries")
 PUBLIC = {"kosmos", "kosmos.testing"}
 
 
@@ -27,7 +27,7 @@ def imported(file: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def test_both_are_looked_at(installed: dict[str, Path]) -> None:
+def test_all_are_looked_at(installed: dict[str, Path]) -> None:
     assert tuple(installed) == NAMES
 
 
@@ -47,7 +47,7 @@ def test_a_plugin_states_what_it_needs_and_its_licence(name: str) -> None:
     assert project["entry-points"]["kosmos"] == {name.partition("-")[2]: f"{name.replace('-', '_')}.plugin"}
 
 
-def test_the_core_and_our_packages_know_neither() -> None:
+def test_the_core_and_our_packages_know_none() -> None:
     files = [file for file in ROOT.glob("packages/*/src/**/*") if file.suffix in (".py", ".json", ".md")]
     assert len(files) > 100
     assert [str(f) for f in files for n in NAMES if n in (t := f.read_text()) or n.replace("-", "_") in t] == []

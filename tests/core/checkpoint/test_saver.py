@@ -106,6 +106,7 @@ def test_a_small_checkpoint_is_one_file(tmp_path: Path) -> None:
     assert [p.name for p in (folder / "tensors").iterdir()] == ["shard-00001-model-00001-of-00001.safetensors"]
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_what_pytorch_wrote_as_one_file_is_read(tmp_path: Path, many_files: dict[str, Tensor]) -> None:
     with_pytorch = HuggingFaceStorageWriter(str(tmp_path), save_distributed=True)
     save_distributed(dict(many_files), storage_writer=with_pytorch, no_dist=True)

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from kosmos.checkpoint import AVERAGED
 from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint.folder import Loaded
-from kosmos.checkpoint.tensors import MODEL, ShardWriter, cause_of, read_whole
+from kosmos.checkpoint.tensors import MODEL, ShardWriter, cause_of, expect_alone, read_whole
 
 
 def write_average(loaded: Sequence[Loaded], checkpoints: Path) -> Path:
@@ -50,6 +50,7 @@ def write_weights(
     partial = folders.begin(checkpoints, step)
     writer = ShardWriter(partial / folders.TENSORS)
     try:
+        expect_alone()
         save({MODEL + name: tensor for name, tensor in weights.items()}, storage_writer=writer, no_dist=True)
     except CheckpointException as error:  # a BaseException
         raise OSError(cause_of(error)) from error

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from kosmos.checkpoint import folder as folders
 from kosmos.checkpoint.frozen import FROZEN, FrozenCopies, Marks, marks
 from kosmos.checkpoint.staging import Staging
-from kosmos.checkpoint.tensors import ShardWriter, cause_of
+from kosmos.checkpoint.tensors import ShardWriter, cause_of, expect_alone
 from kosmos.errors import CheckpointError, TrainingError
 from kosmos.runtime.cores import helpers_of_rank
 from kosmos.runtime.parallel import Parallel, tells_of_end
@@ -220,6 +220,7 @@ class Saver:
         """Names of this rank's files. Ranks agree within on who writes what all of them have."""
         writer = ShardWriter(partial / folders.TENSORS, self.threads, kind=kind)
         no_dist = self.parallel.world_size == 1
+        expect_alone()
         save(dict(part), storage_writer=writer, process_group=self.parallel.group, no_dist=no_dist)
         return writer.names
 

@@ -36,8 +36,11 @@ MODEL, OPTIMIZER = "model.", "optimizer."
 FILE_BYTES = 512 * 2**20
 """A rank begins another file past these, so that several threads write and hash what is large."""
 
-# DCP says so to every process that is alone on purpose.
-warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
+
+def expect_alone() -> None:
+    """Around a call of DCP, which warns every process that is alone on purpose. Asked before each, as whoever makes
+    warnings errors (``pytest``) may have set other filters since; else a checkpoint would be lost to it."""
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
 
 
 class ShardWriter(HuggingFaceStorageWriter):
@@ -116,6 +119,7 @@ def read_into(folder: Path, targets: Mapping[str, Tensor], *, alone: bool = Fals
     if not targets:
         return
     try:
+        expect_alone()
         load(dict(targets), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=alone)
     except CheckpointException as error:  # a BaseException
         raise CheckpointError(f"{folder}: cannot be read: {cause_of(error)}") from error

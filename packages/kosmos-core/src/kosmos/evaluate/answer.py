@@ -31,3 +31,5 @@ class Generated:
     """All right answers, ``expected`` among them, where there are several; empty where there is one only."""
     prompt_tokens: int = field(default=0, compare=False)
     """That stood before, those of media among them."""
+    token_ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """What was written, marks of modalities among it, of which ``text`` has none; without the token that ended it."""

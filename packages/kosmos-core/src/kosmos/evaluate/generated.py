@@ -96,8 +96,8 @@ class _Asked:
         written = decode(ids)
         text = before_stop(written, how.stop)
         ended = ended if text == written else "stop"
-        asked = len(prompt.plan)
-        return replace(self.answer, text=text, tokens=len(ids), ended=ended, seed=seed, prompt_tokens=asked)
+        of_tokens = {"tokens": len(ids), "token_ids": tuple(ids), "prompt_tokens": len(prompt.plan)}
+        return replace(self.answer, text=text, ended=ended, seed=seed, **of_tokens)
 
 
 def _why_ended(composition: Composition, prompt: ReadyDocument, ids: list[int], how: Writing) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kosmos.components import DatasetSpec
-from kosmos.data.document import Document, Media, Text
+from kosmos.data.document import Document, Mark, Media, Text
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.spread import spread
@@ -150,9 +150,12 @@ def there_is_something_to_learn(dataset: ComponentUnderTest) -> None:
                 raise BrokenPromise(f"{document.origin} has no text that the loss looks at: Text(..., train=True)")
     for document in _documents(_open(dataset, "held_out")):
         last = document.segments[-1]
-        if not (isinstance(last, Text) and last.train and last.text.strip()):
+        is_answer = isinstance(last, Mark) or (isinstance(last, Text) and last.text.strip())
+        if not (is_answer and getattr(last, "train", False)):
             kind = last.modality if isinstance(last, Media) else repr(last)
-            raise BrokenPromise(f"{document.origin} ends in {kind:.80}; expected Text(answer, train=True)")
+            raise BrokenPromise(
+                f"{document.origin} ends in {kind:.80}; expected Text(answer, train=True), or a Mark that is trained"
+            )
 
 
 @rule("dataset", "spawn-picklable", "a source can be pickled into a fresh process and gives the same documents")

@@ -1,0 +1,1 @@
+"""Small gray pictures that a model reads and draws."""
