@@ -77,7 +77,7 @@ def test_answers_are_those_of_each_document_alone_in_its_order(parts, monkeypatc
         prompt, expected = prompt_of(by_origin[answer.origin])
         assert (answer.expected, answer.text) == (expected, generate_text(parts, prompt, max_new_tokens=6, **given))
         assert len(answer.token_ids) == answer.tokens
-        assert parts.tokenizer.decode(answer.token_ids) == answer.text
+        assert parts.tokenizer.decode_cut(answer.token_ids) == answer.text
 
 
 def test_documents_that_are_sampled_get_what_each_gets_alone(parts):
