@@ -124,6 +124,39 @@ class Counting(torch.optim.SGD):
                 parameter.data.add_(parameter.grad, alpha=-group["lr"] / self.steps**0.1)
 
 
+class InGroups(torch.optim.SGD):
+    """Its rate falls by a count in its groups, which checkpoints keep."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["k"] = group.get("k", 0) + 1
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.data.add_(parameter.grad, alpha=-group["lr"] / group["k"] ** 0.1)
+
+
+class Counted(torch.optim.SGD):
+    """It counts for a change that is beyond the kit's steps."""
+
+    taken = 0
+
+    def step(self, closure: Any = None) -> None:
+        self.taken += 1
+        super().step(closure)
+
+
+class Told(Counted):
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "taken": self.taken}
+
+
+class Mapped(torch.optim.SGD):
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["own"] = {"steps": 1}
+        super().step(closure)
+
+
 def stairs(steps: int, warmup_steps: int) -> Callable[[int], float]:
     return lambda step: min(1.0, (step + 1) / (warmup_steps + 1)) * 0.5 ** (step * 4 // steps)
 

@@ -33,7 +33,7 @@ def kosmos_backbones() -> Iterator[BackboneSpec]:
 
 @hookimpl
 def kosmos_optimizers() -> Iterator[OptimizerSpec]:
-    yield OptimizerSpec(name="momentum", target=f"{AT}:descent", summary="Gradient descent.")
+    yield OptimizerSpec(name="momentum", target=f"{AT}:descent", summary="Gradient descent.", parameterwise=True)
 
 
 @hookimpl

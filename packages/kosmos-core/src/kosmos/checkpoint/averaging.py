@@ -55,7 +55,7 @@ def write_weights(
     except CheckpointException as error:  # a BaseException
         raise OSError(cause_of(error)) from error
     hashes = folders.hash_and_sync(partial, writer.names)
-    return folders.commit(partial, step, {**state, "optimizer": {}, AVERAGED: [*of]}, hashes)
+    return folders.commit(partial, step, {**state, "optimizer": {}, "optimizer_groups": [], AVERAGED: [*of]}, hashes)
 
 
 def mean(folders_of_tensors: Sequence[Path]) -> dict[str, Tensor]:

@@ -47,6 +47,7 @@ def take_optimizer(trainer: Trainer, initial: Initial) -> str:
         trainer.optimizer, trainer.names, initial.loaded.tensors, initial.loaded.state["optimizer"],
         alone=trainer.parallel.world_size == 1, only=names,
     )  # fmt: skip
+    trainer.group_values.load(initial.loaded.state.get("optimizer_groups", []), only=names)  # older ones hold none
     return f"takes the optimizer's state of {len(names)} of the {len(shapes)} tensors that are trained"
 
 

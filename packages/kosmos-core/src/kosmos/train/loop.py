@@ -32,6 +32,7 @@ from kosmos.train.compiling import compilations, compile_blocks, try_kernels
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard, advice_on, whence
 from kosmos.train.objective import open_objective
+from kosmos.train.optim.group_values import GroupValues
 from kosmos.train.optim.parameterwise import Parameterwise
 from kosmos.train.optim.release import GradientRelease
 from kosmos.train.optim.states import check_made_with, made_with
@@ -316,6 +317,7 @@ class Trainer:
         )  # fmt: skip
         try:
             rated = rated_groups(self.optimizer.param_groups, groups)
+            self.group_values = GroupValues(self.optimizer, self.names, self.report)
         except PluginError as error:
             raise PluginError(f"train.optimizer: {train.optimizer.name}: {error}") from None
         self.groups, self.peaks = [g["name"] for g in rated], [g["lr"] for g in rated]
@@ -344,6 +346,7 @@ class Trainer:
             "step": self.step, "tokens": self.tokens, "data": data, "budget": self.budget.state(),
             "guard": self.guard.state(), "parts": self.passes.parts, "order": self.order, "optimizer": values,
             "made_with_options": made_with(self.optimizer), "costs": self.parallel.gather(self.flops.state()),
+            "optimizer_groups": self.group_values.state(self.parallel.gather),
         }  # fmt: skip
 
     def frozen(self) -> frozenset[str]:
@@ -361,6 +364,7 @@ class Trainer:
         alone = self.parallel.world_size == 1
         stored.load_model(self.model, loaded.tensors, alone=alone)
         stored.load_optimizer(self.optimizer, self.names, loaded.tensors, loaded.state["optimizer"], alone=alone)
+        self.group_values.load(loaded.state.get("optimizer_groups", []))  # older ones hold none
         if self.reference is not None:
             self.reference.load(loaded.tensors, alone=alone)
         self.budget.load(loaded.state["budget"])

@@ -51,6 +51,11 @@ class _Early(BaseModel):
     by: str | None = None
 
 
+class _Group(BaseModel):
+    names: list[str] = []
+    values: dict[str, Any] = {}
+
+
 class _State(BaseModel):
     """Fields that are not there are missed by who reads them, or are those of a newer version."""
 
@@ -62,6 +67,7 @@ class _State(BaseModel):
     parts: Annotated[Count, Field(ge=1)] = 1
     minimized: dict[str, Any] | None = None
     optimizer: dict[str, Any] = {}
+    optimizer_groups: list[_Group] = []
     made_with_options: dict[str, Any] = {}
     costs: list[dict[str, tuple[Number, Number]]] = []
     early: _Early = _Early()

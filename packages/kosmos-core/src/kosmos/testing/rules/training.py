@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import json
 import math
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from kosmos.components import OptimizerSpec
 from kosmos.errors import PluginError
 from kosmos.testing.promise import BrokenPromise, rule
 from kosmos.testing.subjects import ComponentUnderTest
+from kosmos.train.optim.group_values import GroupValues
+from kosmos.train.optim.release import GradientRelease
 from kosmos.train.parameter_groups import rated_groups
 
 Optimizer = torch.optim.Optimizer
@@ -82,12 +86,14 @@ def obeys_the_rate(optimizer: ComponentUnderTest) -> None:
 @rule("optimizer", "state-round-trips", "a run that goes on from the saved state takes the same steps")
 def optimizer_state_round_trips(optimizer: ComponentUnderTest) -> None:
     first, made = _quadratic(optimizer)
+    kept = _values(first, made)
     _steps(first, made, 5)
     second, again = _quadratic(optimizer)
     with torch.no_grad():
         for mine, theirs in zip(second, first, strict=True):
             mine.copy_(theirs)
-    # As checkpoints do it: the state of each parameter, tensors and plain values, put into a new optimizer.
+    # As checkpoints do it: the state of each parameter, and plain values of groups, put into a new optimizer.
+    _values(second, again).load(json.loads(json.dumps(kept.state())))
     for mine, theirs in zip(second, first, strict=True):
         saved = made.state.get(theirs, {})
         if bad := [key for key, v in saved.items() if not isinstance(v, torch.Tensor | int | float | str | bool)]:
@@ -96,7 +102,54 @@ def optimizer_state_round_trips(optimizer: ComponentUnderTest) -> None:
     one, other = _steps(first, made, 5), _steps(second, again, 5)
     if one != other:
         step = [a == b for a, b in zip(one, other, strict=True)].index(False)
-        raise BrokenPromise(f"step {step + 1} after loading has loss {other[step]:.8g}, without a stop {one[step]:.8g}")
+        raise BrokenPromise(
+            f"step {step + 1} after loading has loss {other[step]:.8g}, without a stop {one[step]:.8g}; "
+            "checkpoints hold the state of each parameter and plain values of param_groups, nothing else of it"
+        )
+    if lost := [name for name, value in _numbers(made).items() if _numbers(again).get(name) != value]:
+        now, then = _numbers(again).get(lost[0]), _numbers(made)[lost[0]]
+        raise BrokenPromise(f"self.{lost[0]} is {now} after loading, without a stop {then}; keep it in param_groups")
+
+
+def _values(parameters: list[nn.Parameter], made: Optimizer) -> GroupValues:
+    """What checkpoints keep of its groups. Raises BrokenPromise where they would lose something."""
+
+    def say(line: str) -> None:
+        raise BrokenPromise(line.removeprefix("warning: train.optimizer: "))
+
+    try:
+        return GroupValues(made, {id(p): name for p, name in zip(parameters, "wb", strict=True)}, say)
+    except PluginError as error:
+        raise BrokenPromise(str(error)) from error
+
+
+def _numbers(made: Optimizer) -> dict[str, int | float]:
+    """Of its own attributes, not of those of its base."""
+    return {name: value for name, value in vars(made).items() if isinstance(value, int | float) and name[0] != "_"}
+
+
+@rule(
+    "optimizer",
+    "steps-alone",
+    "where its descriptor says `parameterwise`, steps of one parameter after the other come to the same",
+)
+def steps_alone(optimizer: ComponentUnderTest) -> None:
+    if not cast(OptimizerSpec, optimizer.spec).parameterwise:
+        return
+    together, made = _quadratic(optimizer)
+    _steps(together, made, 5)
+    alone, other = _quadratic(optimizer)
+    with GradientRelease(other) as release:
+        for _ in range(5):
+            torch.stack([parameter.square().mean() for parameter in alone]).sum().backward()  # type: ignore[no-untyped-call]
+            release.finish()
+    for name, one, two in zip(("w", "b"), together, alone, strict=True):
+        if not torch.allclose(one, two, rtol=1e-5, atol=1e-7):
+            off = float((one - two).abs().max().detach())
+            raise BrokenPromise(
+                f"{name} is off by {off:.3g} after 5 steps of one parameter at a time; "
+                "keep what it counts in the state of each parameter, or leave parameterwise out"
+            )
 
 
 @rule("schedule", "share-of-the-peak", "each step has a finite share of the peak rate, from 0 to 1, and one is above 0")
@@ -243,6 +296,7 @@ RULES = (
     lowers_a_loss,
     obeys_the_rate,
     optimizer_state_round_trips,
+    steps_alone,
     shares_of_the_peak,
     warms_up,
     tells_right_from_wrong,
