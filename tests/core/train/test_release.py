@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from kosmos import OptimizerSpec, hookimpl
 from kosmos.errors import ConfigError
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
@@ -57,3 +60,44 @@ def test_it_is_refused_in_a_run_that_computes_rows_in_parts(tmp_path: Path) -> N
     (tmp_path / "run" / "parts.json").write_text('{"parts": 2}')
     with pytest.raises(ConfigError, match=r"train\.release_gradients: for want of memory .* in 2 parts"):
         resume_run(tmp_path / "run", {"train": {"steps": 2, "release_gradients": True}}, registry=ticks_registry())
+
+
+def plugin(monkeypatch: pytest.MonkeyPatch, seen: list[tuple[list[str], int, float]]) -> object:
+    """Two names of SGD, of which one says that it steps parameters one at a time."""
+
+    class Seen(torch.optim.SGD):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            seen.extend((group["names"], len(group["params"]), group["lr"]) for group in self.param_groups)
+            super().step()
+
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(seen=lambda groups, rate: Seen(groups, rate)))
+
+    class Own:
+        KOSMOS_API = 1
+
+        @hookimpl
+        def kosmos_optimizers():  # type: ignore[no-untyped-def]
+            for name, alone in (("together", False), ("alone", True)):
+                yield OptimizerSpec(name=name, target=f"{__name__}:seen", summary="SGD.", parameterwise=alone)
+
+    return Own
+
+
+def test_an_optimizer_that_does_not_say_so_is_not_stepped_one_parameter_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = ticks_registry(plugin=plugin(monkeypatch, []))
+    train = {"clip_norm": None, "release_gradients": True, "optimizer": "together"}
+    with pytest.raises(ConfigError, match=r"^train\.release_gradients: .* optimizer together .*parameterwise=True"):
+        train_model(small_run(tmp_path / "run", **ONE_ROW, train=train), registry=registry)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_step_of_one_parameter_sees_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[list[str], int, float]] = []
+    registry = ticks_registry(plugin=plugin(monkeypatch, seen))
+    train = {"clip_norm": None, "release_gradients": True, "optimizer": "alone", "steps": 1, "warmup_steps": 0}
+    train_model(small_run(tmp_path / "run", **ONE_ROW, train=train), registry=registry)
+    names = [name for names, _, _ in seen for name in names]
+    assert {(len(names), count) for names, count, _ in seen} == {(1, 1)}
+    assert len(names) == len({*names}) > 10

@@ -81,12 +81,15 @@ def kosmos_metrics() -> Iterator[MetricSpec]:
 
 @hookimpl
 def kosmos_optimizers() -> Iterator[OptimizerSpec]:
-    at = "kosmos.train.optimizers"
-    yield OptimizerSpec(name="lion", target=f"{at}:lion", summary="Sign of an interpolated momentum, in one pass.")
-    yield OptimizerSpec(name="lion8bit", target=f"{at}:lion8bit", summary="Lion with one byte of state a parameter.")
-    yield OptimizerSpec(name="lion-pytorch", target=f"{at}:lion_pytorch", summary="Lion of the package lion-pytorch.")
-    yield OptimizerSpec(name="muon", target=f"{at}:muon", summary="Orthogonal steps of matrices; else AdamW.")
-    yield OptimizerSpec(name="adamw", target=f"{at}:adamw", summary="Adam with decoupled weight decay (torch, fused).")
+    for name, summary in {
+        "lion": "Sign of an interpolated momentum, in one pass.",
+        "lion8bit": "Lion with one byte of state a parameter.",
+        "lion-pytorch": "Lion of the package lion-pytorch.",
+        "muon": "Orthogonal steps of matrices; else AdamW.",
+        "adamw": "Adam with decoupled weight decay (torch, fused).",
+    }.items():
+        target = f"kosmos.train.optimizers:{name.replace('-', '_')}"
+        yield OptimizerSpec(name=name, target=target, summary=summary, parameterwise=True)
 
 
 @hookimpl

@@ -167,6 +167,9 @@ class OptimizerSpec(Spec):
     kind = "optimizer"
     gives = ("param_groups", "step", "zero_grad", "state_dict")
     positional = 2
+    parameterwise: bool = False
+    """Whether ``step()`` does the same where it is called for one parameter after the other, in any order, which
+    ``train.release_gradients`` does: nothing in it is of all parameters, and what it counts is in their states."""
 
 
 @dataclass(frozen=True, kw_only=True)

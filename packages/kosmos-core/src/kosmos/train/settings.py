@@ -6,9 +6,11 @@ A process that trains looks here before it reads anything, and ``kosmos launch``
 from __future__ import annotations
 
 from inspect import isclass
+from typing import cast
 
 import torch
 
+from kosmos.components import OptimizerSpec
 from kosmos.compose import Absent, check_components, check_parts, check_weights, decoder_alone
 from kosmos.config import RunConfig, TrainConfig
 from kosmos.errors import ConfigError, PluginError
@@ -46,7 +48,10 @@ def check_settings(config: RunConfig, registry: Registry, parallel: Parallel, *,
     if config.checkpoint.keep_best and config.evaluate.every_steps is None:
         raise ConfigError("checkpoint.keep_best: keeps what scored best during training: set evaluate.every_steps too")
     if train.release_gradients:
+        spec = registry.specs("optimizer").get(train.optimizer.name)  # where there is none, that is told below
         check_release(
+            optimizer=train.optimizer.name,
+            parameterwise=spec is None or cast(OptimizerSpec, spec).parameterwise,
             clip_norm=train.clip_norm,
             rows_per_step=config.data.lanes // num_groups(processes, config.parallel.sharing),
             world_size=processes,

@@ -9,6 +9,7 @@ Source: Fusing gradient accumulation and optimizer steps is known as LOMO (arXiv
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Set
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +23,8 @@ from kosmos.train.optim.operands import Cut, cut_of, local, summed
 
 def check_release(
     *,
+    optimizer: str = "lion",
+    parameterwise: bool = True,
     clip_norm: float | None,
     rows_per_step: int,
     world_size: int = 1,
@@ -31,6 +34,8 @@ def check_release(
     """Refuse gradient release where a step needs all gradients at once.
 
     Args:
+        optimizer: its name.
+        parameterwise: whether its descriptor says that it may be called for one parameter after the other.
         clip_norm: ``train.clip_norm``.
         rows_per_step: rows whose gradients one process adds up in a step: lanes over processes.
         world_size: processes.
@@ -41,6 +46,11 @@ def check_release(
         ConfigError: the first obstacle and what to do about it.
     """
     where = "train.release_gradients"
+    if not parameterwise:
+        raise ConfigError(
+            f"{where}: steps one parameter at a time, and optimizer {optimizer} does not say that its steps are the "
+            f"same then; leave {where} out, or have its plugin declare it (OptimizerSpec(..., parameterwise=True))"
+        )
     if clip_norm is not None:
         raise ConfigError(
             f"{where}: gradients are freed one by one, train.clip_norm {clip_norm:g} needs the norm of all of them; "
@@ -85,6 +95,7 @@ class GradientRelease:
             )
         self._optimizer = optimizer
         self._group_of = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
+        self._alone = {p: alone for group in optimizer.param_groups for p, alone in _each_alone(group)}
         self._squares: dict[Tensor, Tensor] = {}
         self._handles = [p.register_post_accumulate_grad_hook(self._release) for p in self._group_of]
 
@@ -129,9 +140,19 @@ class GradientRelease:
 
     def _step_alone(self, parameter: Tensor) -> None:
         groups: list[dict[str, Any]] = self._optimizer.param_groups
-        alone = {**groups[self._group_of[parameter]], "params": [parameter]}
-        self._optimizer.param_groups = [alone]
+        self._optimizer.param_groups = [{**groups[self._group_of[parameter]], **self._alone[parameter]}]
         try:
             self._optimizer.step()
         finally:
             self._optimizer.param_groups = groups
+
+
+def _each_alone(group: Mapping[str, Any]) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+    """Each parameter, and what its group says of parameters where it is the only one."""
+    parameters, names, matrices = group["params"], group.get("names"), group.get("matrices")
+    if not isinstance(names, list | tuple) or len(names) != len(parameters):
+        yield from ((parameter, {"params": [parameter]}) for parameter in parameters)
+        return
+    for name, parameter in zip(names, parameters, strict=True):
+        more = {"matrices": {name} & matrices} if isinstance(matrices, Set) else {}
+        yield parameter, {"params": [parameter], "names": [name], **more}
