@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 import warnings
 from types import SimpleNamespace
@@ -68,8 +69,6 @@ class Plugin:
 
 @pytest.fixture
 def registry(monkeypatch):
-    import sys
-
     monkeypatch.setattr(Failing, "asked", [])
     monkeypatch.setattr(Watcher, "rows", [])
     monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(Failing=Failing, Watcher=Watcher))
@@ -98,8 +97,6 @@ class Clears(Failing):
 
 
 def test_what_a_tracker_does_to_its_row_and_itself_is_no_business_of_the_runs(tmp_path, registry, monkeypatch):
-    import sys
-
     listener = Listener()
     monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(Failing=Clears, Watcher=Watcher))
     over = {"trackers": [{"name": "failing", "at": "never"}], "observers": ["watcher"], "train": {"steps": 2}}
@@ -111,8 +108,6 @@ def test_what_a_tracker_does_to_its_row_and_itself_is_no_business_of_the_runs(tm
 
 
 def test_a_tracker_or_an_observer_that_lacks_what_it_needs_is_off_from_the_start(tmp_path, registry, monkeypatch):
-    import sys
-
     listener = Listener()
     bare = SimpleNamespace(Failing=lambda output, run: SimpleNamespace(log=print), Watcher=lambda: None)
     monkeypatch.setitem(sys.modules, __name__, bare)
@@ -279,8 +274,6 @@ def test_an_observer_that_fails_without_a_word_is_told_by_the_kind_of_its_error(
 
 
 def test_an_observer_that_wants_to_leave_does_not_take_the_run_with_it(tmp_path, registry, monkeypatch):
-    import sys
-
     def leaves(row):
         raise SystemExit(0)
 
@@ -388,3 +381,11 @@ def test_the_watch_is_told_which_tracker_or_observer_a_row_is_given_to(tmp_path,
     trackers.log({"step": 1, "loss": 1.0})
     trackers.close()
     assert phases == ["tracker failing", "observer watcher", "showing rows", "tracker failing"]
+
+
+def test_tensorboard_has_its_rows_on_disk_once_it_is_flushed(tmp_path):
+    trackers = Trackers(small_run(trackers=["tensorboard"]), ticks_registry(), tmp_path, print)
+    trackers.log({"step": 1, "loss": 1.0})
+    trackers.flush()
+    assert scalars(tmp_path)["loss"] == [(1, 1.0)]
+    trackers.close()

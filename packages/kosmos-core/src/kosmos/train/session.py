@@ -286,7 +286,7 @@ class Session:
         after = self.scorings.last(self.trainer.step, as_written=lambda: self.parallel.main_only(self._is_as_written))
         if self.trainer.step <= steps:  # else they ask for fewer than were taken, and nothing was done with them
             self._keep_settings()
-        for end in (self.folder.finish, self.saver.prune):
+        for end in (self.folder.finish, self.saver.prune, self.trackers.close):  # what fails is among the warnings
             self.parallel.main_only(end)
         if line := self.parallel.main_only(lambda: self.best.line(self.trainer.step)):
             self.reporter.say(line)
@@ -334,7 +334,7 @@ class Session:
     def _save(self, *, unfinished: int = 0) -> None:
         """``unfinished``: bad samples in the ledger of a step that was not taken; they will come again."""
         if self.trainer.step not in (self.saver.newest, 0):
-            self.watch.at("saving")
+            self.trackers.flush()
             with self.clock.spending("blocking_save"):
                 (tensors, state), counted = self.trainer.snapshot(), self.in_epochs * self.config.train.steps
                 state |= {"early": self.scorings.early.state(), "steps_of_epochs": counted, **made_by(self.config)}

@@ -20,6 +20,7 @@ from kosmos.files import replace_text
 from kosmos.names import listed
 from kosmos.plugins import Registry
 from kosmos.train.goodput import TRACKERS, Goodput
+from kosmos.train.tracker_limit import SHARE, StandsStill, bounded
 from kosmos.train.tracker_time import TrackerTime
 
 
@@ -27,7 +28,8 @@ class Tracker(Protocol):
     """Takes the rows of ``metrics.jsonl`` (they have a ``loss``) and of ``held_out.jsonl`` (``held_out``).
 
     A tracker may also have ``resume(step: int)``, called where a run goes on or goes back: rows of steps above
-    ``step`` come again, and what was taken of them before does not count.
+    ``step`` come again, and what was taken of them before does not count. And it may have ``flush()``, called before a
+    checkpoint is saved: rows up to its step do not come again, so that they have to be on the disk by then.
     """
 
     def log(self, row: Mapping[str, Any]) -> None: ...
@@ -53,6 +55,10 @@ class TensorBoard:
             self.writer = self.open()
         for name, value in flat(row).items():
             self.writer.add_scalar(name, value, row["step"])
+
+    def flush(self) -> None:
+        if self.writer is not None:
+            self.writer.flush()
 
     def close(self) -> None:
         if self.writer is not None:
@@ -201,6 +207,7 @@ class Trackers:
             at: told who begins: see ``kosmos.train.watch.Watch.at``.
         """
         self.report, self.at, self.time = report, at, TrackerTime(report)
+        self.limit_s = SHARE * config.train.hang_s
         self.spending = nullcontext if clock is None else partial(clock.spending, TRACKERS)
         self.trackers: dict[str, Tracker] = {}
         self.observers: dict[str, Callable[[Mapping[str, Any]], None]] = {}
@@ -230,11 +237,21 @@ class Trackers:
                 self._give("observer", label, partial(_show, observe, row))
         self.at("showing rows")
 
+    def flush(self) -> None:
+        """A checkpoint is saved next: rows that were given so far come only once."""
+        with self.spending():
+            for label, tracker in list(self.trackers.items()):
+                self.at(f"tracker {label}")
+                self._guard("tracker", label, partial(_flush, tracker))
+        self.at("saving")
+
     def close(self) -> None:
+        """Once; nothing is given to them after it."""
         with self.spending():
             for label, tracker in list(self.trackers.items()):
                 self.at(f"tracker {label}")
                 self._guard("tracker", label, partial(_close, tracker))
+                self.trackers.pop(label, None)
 
     def _give(self, kind: str, label: str, act: Callable[[], None]) -> None:
         self.at(f"{kind} {label}")
@@ -245,13 +262,14 @@ class Trackers:
         self, kind: str, label: str, act: Callable[[], None], *, passes: type[Exception] | tuple[()] = ()
     ) -> None:
         try:
-            act()
+            bounded(act, self.limit_s)
         except passes:  # the user's error, which ends the run before its first step
             raise
-        except (Exception, SystemExit) as error:  # a seam: whatever a tracker raises must not cost the run
+        except (Exception, SystemExit, StandsStill) as error:  # a seam: whatever a tracker raises must not cost the run
             part: Any = (self.trackers if kind == "tracker" else self.observers).pop(label, None)
             where = own_line(error, getattr(part, "__module__", ""))
-            self.report(f"warning: {kind} {label} is off from here on: {cause(error)}{where}")
+            what = f"{error} (half of train.hang_s)" if isinstance(error, StandsStill) else cause(error)
+            self.report(f"warning: {kind} {label} is off from here on: {what}{where}")
 
 
 def _put(into: dict[str, Any], label: str, build: Callable[[], Any]) -> None:
@@ -271,6 +289,11 @@ def _log(tracker: Tracker, row: Mapping[str, Any]) -> None:
 
 def _show(observe: Callable[[Mapping[str, Any]], None], row: Mapping[str, Any]) -> None:
     observe(deepcopy(row))
+
+
+def _flush(tracker: Tracker) -> None:
+    if (flush := getattr(tracker, "flush", None)) is not None:
+        flush()
 
 
 def _close(tracker: Tracker) -> None:

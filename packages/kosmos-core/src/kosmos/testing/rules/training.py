@@ -227,7 +227,11 @@ def lists_stay(metric: ComponentUnderTest) -> None:
         raise BrokenPromise(f"it changed {' and '.join(changed)}: {given[changed[0]]} were {texts[changed[0]]}")
 
 
-@rule("tracker", "logs-and-closes", "rows of steps and of held-out scores are logged, and close() ends it")
+@rule(
+    "tracker",
+    "logs-and-closes",
+    "rows of steps and of held-out scores are logged (and flushed, if it has `flush`), and close() ends it",
+)
 def logs_and_closes(tracker: ComponentUnderTest) -> None:
     _log(tracker)
 
@@ -255,6 +259,7 @@ def _log(tracker: ComponentUnderTest) -> dict[str, tuple[Any, Any]]:
         try:
             for row in rows:
                 made.log(row)
+                getattr(made, "flush", lambda: None)()
         finally:
             made.close()
     return {name: (now, then) for (name, then), now in zip(before.items(), given, strict=True)}

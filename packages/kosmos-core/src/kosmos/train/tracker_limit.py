@@ -1,0 +1,53 @@
+"""A limit of time for one call of a tracker or an observer, which the next step waits for.
+
+Its calls stay in the thread of the run, in their order: connections and what is kept by thread belong to that. A signal
+gets it out of whatever it waits for; a C function that does not return is left to ``kosmos.train.watch``.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from time import monotonic
+from types import FrameType
+
+SHARE = 0.5
+"""Of ``train.hang_s``, after which the run itself would end."""
+AGAIN_S = 1.0
+"""After which it is told once more, should it have caught what ends its call."""
+
+
+class StandsStill(BaseException):
+    """The limit has passed. No ``Exception``, so that what is tried again and again ends too."""
+
+
+def bounded(act: Callable[[], None], seconds: float) -> None:
+    """Do it, for so long at most. Without a limit outside of the main thread, which alone gets signals.
+
+    A timer of others, such as one of ``signal.alarm``, goes on afterwards.
+
+    Raises:
+        StandsStill: it took longer.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        act()
+        return
+    is_done = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if not is_done:
+            raise StandsStill(f"it stood still for {seconds:g} s")
+
+    began, before = monotonic(), signal.signal(signal.SIGALRM, stop)
+    left, every = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+    try:
+        try:
+            act()
+        finally:
+            is_done = True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(left - (monotonic() - began), 1e-3), every)
