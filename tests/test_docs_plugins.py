@@ -12,11 +12,13 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kosmos import OptimizerSpec, hookimpl
 from kosmos.cli import main
 from kosmos.commands import generate
 from kosmos.components import KINDS as COMPONENTS
@@ -25,10 +27,11 @@ from kosmos.options import check_options
 from kosmos.plugins import Registry, load_core
 from kosmos.templates import make_plugin
 from kosmos.testing import check_plugin
+from kosmos.train.run import train_model
 from support.command import SMALL, environment, install_plugin, kosmos
-from support.pages import KINDS, Block, blocks, installed_pages, kinds_with_a_page
+from support.pages import GUIDE, KINDS, Block, blocks, installed_pages, kinds_with_a_page
 from support.pages import registry as registry
-from support.runs import rows_of
+from support.runs import rows_of, small_run, ticks_registry
 
 QUICK = ("--steps", "3", "evaluate.max_documents=4", "data.workers=0", "data.tokens_per_pack=128")
 """Laid over the commands of the pages, behind ``SMALL``."""
@@ -184,6 +187,50 @@ def test_the_package_of_a_page_keeps_its_promises(
     card = check_plugin(registry, plugins=[name], fast=True)
     assert [verdict.message for verdict in card.failed] == []
     assert len(card.having("passed")) >= 4
+
+
+@pytest.mark.parametrize(
+    "block", [b for page in (*KINDS.glob("*.md"), GUIDE) for b in blocks("python", "", page)], ids=str
+)
+def test_each_option_of_a_component_of_the_pages_has_a_type(block: Block) -> None:
+    """Without one no value can be checked, and the component cannot be used with options."""
+    tree = ast.parse(block.text)
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.args.kwonlyargs]
+    assert [a.arg for node in made for a in node.args.kwonlyargs if a.annotation is None] == []
+
+
+@pytest.mark.parametrize("block", blocks("python", "options: "), ids=str)
+def test_a_component_of_a_page_trains_with_its_options(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, kind, options = block.marker.split(" ", 2)
+    assert kind == "optimizer"
+    module = ModuleType("of_the_page")
+    exec(compile(block.text, str(block), "exec"), vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    (name,) = [n.name for n in ast.parse(block.text).body if isinstance(n, ast.FunctionDef)]
+
+    class Plugin:
+        KOSMOS_API = 1
+
+        @hookimpl
+        def kosmos_optimizers() -> list[OptimizerSpec]:  # type: ignore[misc]
+            return [OptimizerSpec(name=name, target=f"{module.__name__}:{name}", summary="Of the page.")]
+
+    over: dict[str, Any] = {
+        "train": {"steps": 1, "warmup_steps": 0, "optimizer": {"name": name, **json.loads(options)}}
+    }
+    result = train_model(small_run(tmp_path / "run", **over), registry=ticks_registry(page=Plugin))
+    (row,) = rows_of(result.output / "metrics.jsonl")
+    assert len({*row["learning_rate_by_part"].values()}) > 1
+
+
+def test_the_tracker_of_its_page_has_its_rows_on_disk_once_it_is_flushed(registry: Registry, tmp_path: Path) -> None:
+    tracker = registry.build("tracker", "csv", tmp_path, {})
+    tracker.log({"step": 1, "loss": 2.5})
+    tracker.flush()
+    assert (tmp_path / "loss.csv").read_text() == "1,2.5000\n"
+    tracker.close()
 
 
 @pytest.mark.parametrize("block", blocks("python", "file: "), ids=str)

@@ -255,8 +255,11 @@ class Trackers:
 
     def _give(self, kind: str, label: str, act: Callable[[], None]) -> None:
         self.at(f"{kind} {label}")
-        with self.time.taking(f"{kind} {label}"):
-            self._guard(kind, label, act)
+        self._guard(kind, label, partial(self._timed, f"{kind} {label}", act))
+
+    def _timed(self, who: str, act: Callable[[], None]) -> None:
+        with self.time.taking(who):  # which says nothing of one that fails
+            act()
 
     def _guard(
         self, kind: str, label: str, act: Callable[[], None], *, passes: type[Exception] | tuple[()] = ()
