@@ -96,8 +96,8 @@ class _Asked:
         written = decode(ids)
         text = before_stop(written, how.stop)
         ended = ended if text == written else "stop"
-        of_tokens = {"tokens": len(ids), "token_ids": tuple(ids), "prompt_tokens": len(prompt.plan)}
-        return replace(self.answer, text=text, ended=ended, seed=seed, **of_tokens)
+        answer = replace(self.answer, text=text, ended=ended, seed=seed, prompt_tokens=len(prompt.plan))
+        return replace(answer, tokens=len(ids), token_ids=tuple(ids))
 
 
 def _why_ended(composition: Composition, prompt: ReadyDocument, ids: list[int], how: Writing) -> str:
