@@ -30,7 +30,8 @@ def bounded(act: Callable[[], None], seconds: float) -> None:
     Raises:
         StandsStill: it took longer.
     """
-    if threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not hasattr(signal, "setitimer"):  # as on Windows
         act()
         return
     is_done = False
