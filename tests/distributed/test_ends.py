@@ -94,6 +94,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[P
         "ledger": source(broken=[row_of_lane(1)]),
     }
     wrong = {kind: (f"parallel={{strategy: {kind}}}", *TOO_FAST, rate) for kind, rate in RATES.items()}
+    wrong["saved"] = (*wrong["fsdp"], "checkpoint.every_steps=1", "guard.non_finite=skip")
     (home / "strategy").mkdir()
     (home / "strategy" / "note.txt").write_text("mine")
     (home / "ledger" / "quarantine.jsonl").mkdir(parents=True)
@@ -138,6 +139,15 @@ def test_ranks_whose_loss_is_no_number_say_once_where_it_came_from(
     assert re.match(
         rf"error\[training\]: step 2: loss nan, gradient norm nan: not finite \({whence}\); parameters", line
     )
+
+
+def test_ranks_whose_shards_are_broken_save_none_of_them_and_say_so_once(
+    refused: Callable[[str], tuple[Path, list[End]]],
+) -> None:
+    output, ends = refused("saved")
+    line = said_once(ends, 4)
+    assert re.match(r"error\[training\]: guard: step 1: the weight \S+ is not finite after the update, so it is", line)
+    assert committed(output / "checkpoints") == []
 
 
 def test_a_run_that_cannot_begin_says_why_once_and_leaves_nothing(tmp_path: Path, site: Path) -> None:

@@ -260,7 +260,7 @@ class GuardConfig(Strict):
 
     non_finite: Literal["stop", "skip", "roll_back"] = "stop"
     """If loss or gradient is not finite: stop, leave the update out, or go back to the weights of the newest checkpoint
-    and on with the data that follow."""
+    and on with the data that follow. Weights that are not finite are never saved: they stop a run that skips, too."""
     spike: float | None = Field(default=None, gt=1)
     """A loss above this many times the median of the last 64 steps is a spike; None looks for none."""
     norm_spike: float | None = Field(default=None, gt=1)

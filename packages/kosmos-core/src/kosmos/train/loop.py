@@ -28,6 +28,7 @@ from kosmos.runtime.generators import own_draws
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import gradients, memory
 from kosmos.train.backward import Backward
+from kosmos.train.broken import broken
 from kosmos.train.compiling import compilations, compile_blocks, try_kernels
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard, advice_on, whence
@@ -217,8 +218,8 @@ class Trainer:
         found = self.guard.look(loss, norm)
         if found is None:
             return False
-        if self.release is not None and found.action == "skip":  # the update is made already
-            found = replace(found, action="stop")
+        if found.action == "skip" and (self.release is not None or (found.kind == "non_finite" and self.broken())):
+            found = replace(found, action="stop")  # the update is made already, or no other batch mends the weights
         documents = self.parallel.gather_groups([d.origin for b in batches for d in b.documents if not d.is_rejected])
         origins = [origin for theirs in documents for origin in theirs]
         row = {"step": self.step + 1, "kind": found.kind, "action": found.action, "loss": repr(loss),
@@ -237,6 +238,10 @@ class Trainer:
         if found.action == "roll_back":
             raise RollBack
         return True
+
+    def broken(self) -> str | None:
+        """See ``kosmos.train.broken``. A collective."""
+        return broken(self.model, self.optimizer, self.names, self.parallel)
 
     def _backward_all(
         self, rows: list[Row], batches: list[PackedBatch], targets: int

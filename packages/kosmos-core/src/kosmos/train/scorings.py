@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -75,7 +76,7 @@ class Scorings:
         scores = self._score()
         if scores is not None and self._waiting and (why := self._unread(scores)):
             raise self._parallel.found_by_all(ConfigError(f"{self._waiting}: {why}"))
-        return self._doubted(scores)
+        return self._finite(self._doubted(scores), "before the first step")
 
     def _unread(self, scores: Scores) -> str | None:
         """That no document could be read of what scorings are compared by, why, and what to do; None where some was."""
@@ -117,6 +118,9 @@ class Scorings:
         Args:
             as_written: whether what is written down would be the same if it were scored now.
         """
+        return self._finite(self._behind(step, as_written), f"behind step {step}")
+
+    def _behind(self, step: int, as_written: Callable[[], bool]) -> Scores | None:
         if self._looked is not None and self._looked[0] == step:
             return self._looked[1]
         rows = self._written()
@@ -149,6 +153,17 @@ class Scorings:
             self._say(
                 f"warning: no held-out document of {listed(dead)} could be read, so the scores say nothing of it; "
                 f"{'; '.join(firsts)}"
+            )
+        return scores
+
+    def _finite(self, scores: Scores | None, when: str) -> Scores | None:
+        """The same, with a warning where the loss is no number that could be compared."""
+        if scores is not None and scores.overall.documents and not math.isfinite(loss := scores.overall.loss):
+            bad = [name for name, score in scores.by_source.items() if not math.isfinite(score.loss)]
+            of = f" ({listed(sorted(bad))})" if bad else ""
+            self._say(
+                f"warning: the held-out loss {when} is {loss:g}{of}, so nothing can be compared by it; the model gives "
+                "numbers that are too large: lower train.learning_rate, or look at these documents"
             )
         return scores
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from kosmos.checkpoint.folder import Loaded, load_newest, reading
+from kosmos.checkpoint.folder import Loaded, reading
 from kosmos.checkpoint.saver import Saver
 from kosmos.config import RunConfig
 from kosmos.data.feeder import StopWaiting
@@ -22,10 +22,10 @@ from kosmos.train.alike import check_same_folder
 from kosmos.train.best import Best
 from kosmos.train.changes import Changed, changed_settings, told
 from kosmos.train.compiling import compile_time_told, slower_here
-from kosmos.train.doubts import LEARNS_WITHIN, doubts, learns_nothing, torn
 from kosmos.train.ended import noting_end
 from kosmos.train.finished import only_scored
 from kosmos.train.given_data import GivenData
+from kosmos.train.going_back import GoingBack
 from kosmos.train.goodput import COMPILE, Goodput
 from kosmos.train.jumps import jumps, unused_rate
 from kosmos.train.loop import RollBack
@@ -36,6 +36,7 @@ from kosmos.train.order import made_by
 from kosmos.train.output import RunFolder
 from kosmos.train.profiling import Profiler
 from kosmos.train.progress import Noting, Reporter, RunResult, RunStart
+from kosmos.train.run_doubts import StepDoubts, first_doubts
 from kosmos.train.scorer import Scorer
 from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import layout
@@ -43,7 +44,6 @@ from kosmos.train.starting import begin_with_weights, newest, start_trainer
 from kosmos.train.stopping import StopRequest, heed_swallowed, how_to_go_on
 from kosmos.train.time_budget import TimeBudget
 from kosmos.train.trackers import Trackers
-from kosmos.train.waste import waste_of
 from kosmos.train.watch import open_watch
 
 TELLS_OF_FOLDER = (DataError, TrainingError, Interrupted, KeyboardInterrupt)
@@ -91,7 +91,6 @@ class Session:
         self.scorings = Scorings(self.config, self._score, rows, self.reporter.say, metrics, self.parallel)
         self.best = Best(self.folder, self.config, metrics)
         self.changed: Changed = {}  # what it goes on with in place of what its run file has
-        self.went_back: list[int] = []  # steps of the checkpoints that the guard wanted back
 
     def go(self) -> RunResult:
         """Train to the end, or until something stops it."""
@@ -140,6 +139,7 @@ class Session:
         )  # fmt: skip
         self.has_begun = True
         self.stop.go_on = self.watch.go_on = how_to_go_on(self.folder.path, self.parallel, opened.given)
+        self.back = GoingBack(self.trainer, self.folder, self.config.guard, self.reporter.say, self.stop.go_on)
         with self.clock.spending("checkpoint_load"), reading(loaded):
             self._restore(loaded)
         if passes := self.trainer.passes.told():
@@ -169,11 +169,7 @@ class Session:
         run, made = self.opened, self.opened.composition
         shared, where = layout(self.config.parallel, self.parallel), (run.device, run.dtype, self.folder.path)
         self.reporter.start(RunStart(made, run.sources, run.held_out, *where, shared, self.in_epochs))
-        # By one rank for all: to read and compare two large vocabularies takes seconds of a core.
-        doubtful = self.parallel.main_only(lambda: [*doubts(
-            self.config, run.sources, resumed=self.resumed, tokenizer=made.tokenizer, scored=run.scored,
-            backbone=made.model.backbone, streams=made.model.streams.items(), routes=made.planner.routes,
-        )])  # fmt: skip
+        doubtful = self.parallel.main_only(partial(first_doubts, self.config, run, resumed=self.resumed))
         if run.counted:
             self.reporter.say(run.counted)
         slower = slower_here(self.config.train, run.device)
@@ -249,8 +245,8 @@ class Session:
         before = self.scorings.take_up(step) if self.resumed and step else self.scorings.first()
         self._stop_if_asked()
         self.time.first = step
-        opened, said, waste = self.opened, False, waste_of(self.opened)
-        while self.trainer.step < steps and not (self.scorings.early.wanted or self.time.is_spent):
+        step_doubts = StepDoubts(self.opened)
+        while self._goes_on() or not self._save():  # else broken, and gone back
             try:
                 with self.clock.spending("productive"), self.profiler.around(self.trainer.step + 1):
                     row = self.trainer.train_step(lambda: self.stop.wanted() or self.time.is_over(self.trainer.step))
@@ -268,16 +264,10 @@ class Session:
             self.clock.finish_step(step, kept="skipped" not in row, waited_s=row["data_wait_s"])
             self._keep_settings()
             self._log(row)
-            self._warn((*waste.look(row, is_last=step == steps), *self.trainer.budget.warnings()))
-            if step == self.trainer.first_step + LEARNS_WITHIN:
-                self._warn(learns_nothing(self.trainer.model))
-            if not said and (origin := self.trainer.feeder.torn):
-                self._warn([torn(f"documents such as {origin}", opened.composition.planner)])
-                said = True
+            self._warn(step_doubts.after(self.trainer, row))
             is_best = partial(self.best.is_to_be_saved, step, self.saver.newest)
             if (self.scorings.after(step) and self.parallel.main_only(is_best)) or self.config.checkpoint.is_due(step):
                 self._save()
-        self._save()
         self._wait_for_save()
         if self.scorings.early.wanted:
             self.reporter.say(f"stopped early at step {self.trainer.step}: {self.scorings.early.told(before)}")
@@ -293,12 +283,16 @@ class Session:
         self.reporter.finish(before, after, self.folder.path, bad := self.folder.count_bad())
         return RunResult(self.folder.path, self.trainer.step, before, after, bad, tuple(self.reporter.warnings))
 
+    def _goes_on(self) -> bool:
+        return self.trainer.step < self.config.train.steps and not (self.scorings.early.wanted or self.time.is_spent)
+
     def _stop_if_asked(self) -> None:
         causes = self.parallel.gather(self.stop.cause)
         asked = next((cause for cause in causes if cause is not None), None)
         if asked is None:
             return
-        self._save()
+        if not self._save():
+            self._save()  # where the data are now
         self._wait_for_save()
         saved = "all saved" if self.trainer.step else "before the first one"
         where = f"stopped at step {self.trainer.step} of {self.config.train.steps} ({asked}), {saved}"
@@ -306,23 +300,12 @@ class Session:
         raise self.parallel.found_by_all(Interrupted(f"{where}; go on with: {self.stop.go_on}")) from None
 
     def _roll_back(self) -> None:
-        """Weights, optimizer and step of the newest checkpoint; the data go on where they are."""
+        """Weights, optimizer and step of the newest checkpoint that is good; the data go on where they are."""
         try:
             self._wait_for_save()
         except TrainingError as error:
             self.reporter.say(f"warning: {error}; going back to one of them")
-        loaded = self.parallel.main_only(lambda: load_newest(self.folder.checkpoints))
-        if loaded is None:
-            raise TrainingError("guard: no checkpoint to go back to yet; lower checkpoint.every_steps")
-        self.went_back.append(int(loaded.state["step"]))
-        if (times := self.went_back.count(self.went_back[-1])) > self.config.guard.at_most:
-            again = f"something is wrong again after going back to step {self.went_back[-1]} {times - 1} times"
-            raise self.parallel.found_by_all(
-                TrainingError(
-                    f"guard: {again} (guard.at_most); look at {self.folder.guards}, or lower train.learning_rate"
-                )
-            )
-        self.trainer.go_back(loaded)
+        loaded = self.back.load()
         self.saver.newest = None  # none holds where the data are now
         self.saver.went_on_from(self.trainer.step)
         self.scorings.load(loaded.state)  # what the steps that are gone scored counts no more
@@ -331,16 +314,31 @@ class Session:
         self.trackers.resume(self.trainer.step)
         self.clock.roll_back(self.trainer.step)
 
-    def _save(self, *, unfinished: int = 0) -> None:
-        """``unfinished``: bad samples in the ledger of a step that was not taken; they will come again."""
-        if self.trainer.step not in (self.saver.newest, 0):
-            self.trackers.flush()
-            with self.clock.spending("blocking_save"):
+    def _save(self, *, unfinished: int = 0) -> bool:
+        """Save what is not saved. Returns False where that is broken, and the guard has gone back instead.
+
+        Args:
+            unfinished: bad samples in the ledger of a step that was not taken; they will come again.
+
+        Raises:
+            TrainingError: it is broken, and the run stops at that.
+        """
+        if self.trainer.step in (self.saver.newest, 0):
+            return True
+        self.trackers.flush()
+        self.watch.at("saving")
+        with self.clock.spending("blocking_save"):
+            if (what := self.trainer.broken()) is None:
                 (tensors, state), counted = self.trainer.snapshot(), self.in_epochs * self.config.train.steps
                 state |= {"early": self.scorings.early.state(), "steps_of_epochs": counted, **made_by(self.config)}
                 state["noted"] = self.folder.noted(but=unfinished) if self.parallel.is_main else {}
                 self.saver.save(self.trainer.step, tensors, state, frozen=self.trainer.frozen())
-            self.clock.flush()
+        self.clock.flush()
+        if what is not None:
+            self.saver.close()  # what is being written is good
+            self.back.cannot_save(what)
+            self._roll_back()
+        return what is None
 
     def _keep_steps(self) -> None:
         """The data have failed, such as a disk that is gone: the steps that were taken are not lost with them."""
