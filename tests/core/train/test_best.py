@@ -14,7 +14,7 @@ from kosmos.checkpoint.saver import Saver
 from kosmos.cli import main
 from kosmos.errors import CheckpointError, ConfigError
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.best import best_step, ranked, values
+from kosmos.train.best import best_step, ranked, values, worse_than_begun
 from kosmos.train.progress import Reporter
 from kosmos.train.run import resume_run, train_model
 from support.runs import rows_of, small_run, ticks_registry
@@ -197,3 +197,32 @@ def test_it_is_refused_where_nothing_scores_in_between(tmp_path):
     with pytest.raises(ConfigError, match=line):
         train_model(small_run(tmp_path / "run", checkpoint={"keep_best": True}), registry=ticks_registry())
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_only_gets_worse_says_so_and_so_does_who_takes_its_best(tmp_path, recwarn):
+    good = small_run(tmp_path / "good", train={"steps": 12, "learning_rate": 3e-3})
+    train_model(good, registry=ticks_registry())
+    harms = {"steps": 6, "learning_rate": 0.5, "warmup_steps": 0, "schedule": "constant"}
+    more = {"evaluate": {"every_steps": 1, "patience": 2}, "checkpoint": {"keep_best": True}}
+    run = small_run(tmp_path / "run", init=str(tmp_path / "good"), train=harms, **more)
+    result = train_model(run, registry=ticks_registry())
+    assert result.step == 2
+    (said,) = (line for line in result.warnings if line.startswith("no scoring was better than"))
+    before, after = (rows_of(result.output / "held_out.jsonl")[i]["held_out"]["overall"]["loss"] for i in (0, 1))
+    assert f"before the first step: the held-out loss was {before:.4f}, and since then " in said and after > before
+    assert f"; what it began with ({tmp_path / 'good'}) is better than what it saved: lower" in said
+    recwarn.clear()
+    load_run(result.output, registry=ticks_registry())
+    assert not list(recwarn)
+    with pytest.warns(UserWarning, match="no scoring was better than the one before the first step"):
+        load_run(result.output, step="best", registry=ticks_registry())
+
+
+def test_equal_scores_and_other_documents_are_no_worse_ones():
+    assert worse_than_begun([row(0, 1.0), row(2, 1.0)]) is None
+    assert worse_than_begun([row(0, 1.0), row(2, 1.5), row(4, 0.9)]) is None
+    assert worse_than_begun([row(0, 1.0, documents=5), row(2, 1.5)]) is None
+    assert worse_than_begun([row(2, 1.5)]) is worse_than_begun([row(0, 1.0)]) is worse_than_begun([]) is None
+    assert "was 1.0000, and since then 1.5000 at best (step 4);" in worse_than_begun(
+        [row(0, 1), row(2, 2), row(4, 1.5)]
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kosmos.config import EvaluateConfig
 from kosmos.evaluate.score import Score, Scores
 from kosmos.train.early import EarlyStopping
@@ -51,3 +53,19 @@ def test_a_loss_that_was_lower_before_the_first_step_is_told_beside_the_lowest_s
     lowest = "the held-out loss was lowest at step 1 (2.0000), 1 scoring ago"
     assert early.told(before) == f"{lowest}; before the first step it was lower (1.5000)"
     assert early.told(None) == early.told(scored(Score(9, 1.5, 4.5, None))) == lowest
+
+
+def test_the_scoring_before_the_first_step_is_what_others_have_to_be_better_than():
+    early = EarlyStopping(EvaluateConfig(patience=2, every_steps=1))
+    for step, loss in enumerate([1.5, 2.0, 1.8]):
+        early.look(scored(Score(8, loss, 7.4, None)), step)
+    assert early.wanted
+    assert str(early) == "the held-out loss was lowest before the first step (1.5000), 2 scorings ago"
+
+
+def test_a_model_that_gives_no_numbers_before_the_first_step_has_all_its_patience_left():
+    early = EarlyStopping(EvaluateConfig(patience=1, every_steps=1))
+    early.look(scored(Score(8, math.nan, math.nan, None)), 0)
+    assert (early.since, early.best) == (0, None)
+    early.look(scored(Score(8, 3.0, 20.1, None)), 1)
+    assert (early.best_step, early.wanted) == (1, False)

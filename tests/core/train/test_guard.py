@@ -102,7 +102,15 @@ def test_a_scoring_of_no_document_says_nothing():
     for step, score in enumerate([scored(1.0), *[scored(math.nan, documents=0)] * 3], 1):
         early.look(of_all(score), step)
     assert not early.wanted
-    assert early.state() == {"best": 1.0, "best_step": 1, "since": 0, "looked": 4, "documents": 7, "by": None}
+    assert early.state() == {
+        "best": 1.0,
+        "best_step": 1,
+        "since": 0,
+        "looked": 4,
+        "documents": 7,
+        "by": None,
+        "from_first": True,
+    }
     for step in (5, 6):
         early.look(of_all(scored(2.0)), step)
     assert early.wanted
@@ -113,7 +121,15 @@ def test_early_stopping_counts_a_loss_that_is_not_finite_as_one_that_is_no_lower
     for step, loss in enumerate([1.0, math.inf, math.nan], 1):
         early.look(of_all(scored(loss)), step)
     assert early.wanted
-    assert early.state() == {"best": 1.0, "best_step": 1, "since": 2, "looked": 3, "documents": 7, "by": None}
+    assert early.state() == {
+        "best": 1.0,
+        "best_step": 1,
+        "since": 2,
+        "looked": 3,
+        "documents": 7,
+        "by": None,
+        "from_first": True,
+    }
 
 
 @pytest.mark.parametrize("loss", [0.5, 2.0, math.inf, math.nan])

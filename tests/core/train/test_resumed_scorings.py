@@ -54,8 +54,8 @@ def test_a_scoring_that_was_stopped_is_taken_as_the_run_goes_on(tmp_path):
 
 
 NO_GAIN = {"train": {"steps": 12, "schedule": "constant"}, "checkpoint": {"every_steps": 2, "keep_last": 9}}
-NO_GAIN["evaluate"] = {"every_steps": 2, "patience": 3, "least_gain": 99.0, "max_documents": 4}
-"""Ends at step 8: no scoring after the first is a gain."""
+NO_GAIN["evaluate"] = {"every_steps": 2, "patience": 4, "least_gain": 99.0, "max_documents": 4}
+"""Ends at step 8: no scoring is a gain on the one before the first step."""
 
 
 def test_a_scoring_that_was_taken_again_counts_though_the_run_is_killed_before_it_saves(tmp_path):
@@ -64,6 +64,19 @@ def test_a_scoring_that_was_taken_again_counts_though_the_run_is_killed_before_i
     first = json.loads((run / "checkpoints" / "step-00000002" / "state.json").read_text())["early"]
     cut_off(run, 4, first)  # its row stands in held_out.jsonl: it was taken again, and then the run was killed
     assert resume_run(run, registry=registry).step == 8
+
+
+def test_a_run_that_was_begun_without_counting_the_scoring_before_its_first_step_goes_on_so(tmp_path):
+    """As of versions before: their checkpoints do not say that it counts, and no later one says that it does."""
+    registry, run = ticks_registry(), tmp_path / "run"
+    assert train_model(small_run(run, **NO_GAIN), registry=registry).step == 8
+    losses = {row["step"]: row["held_out"]["overall"]["loss"] for row in rows_of(run / "held_out.jsonl")}
+    cut_off(run, 4, {"best": losses[2], "best_step": 2, "since": 1, "looked": 4, "documents": 4, "by": None})
+    assert resume_run(run, registry=registry).step == 10
+    state = json.loads((run / "checkpoints" / "step-00000010" / "state.json").read_text())
+    assert (state["early"]["best_step"], state["early"]["from_first"]) == (2, False)
+    cut_off(run, 4, {"best": losses[2], "best_step": 2, "since": 1, "looked": 4, "documents": 4, "by": "ticks"})
+    assert resume_run(run, registry=registry).step == 10  # counted anew, as it compares by something else
 
 
 def test_a_run_that_is_resumed_at_its_end_is_not_scored_again(tmp_path):

@@ -300,7 +300,8 @@ class EvaluateConfig(ScoredConfig):
     every_steps: int | None = Field(default=None, ge=1)
     """Score every so many steps too; None scores only before the first step and after the last."""
     patience: int | None = Field(default=None, ge=1)
-    """Stop early after so many scorings in turn none of which is the best so far; None trains all steps."""
+    """Stop early after so many scorings in turn none of which is the best so far, that before the first step among
+    them; None trains all steps."""
     least_gain: float = Field(default=0.0, ge=0)
     """By how much a figure has to be better to count for ``patience``: a loss in nats, right answers as share of 1."""
     best: str | None = None

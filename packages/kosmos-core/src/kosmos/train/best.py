@@ -10,6 +10,8 @@ from kosmos.checkpoint.folder import committed, step_of
 from kosmos.train.measure import ALL, HOW, Measure, measured
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kosmos.config import RunConfig
     from kosmos.train.output import RunFolder
 
@@ -79,6 +81,28 @@ def best_step(
     return next(iter(ranked(rows, among, measure)), None)
 
 
+def worse_than_begun(
+    rows: Iterable[Mapping[str, Any]], measure: Measure = ALL, *, init: str | Path | None = None
+) -> str | None:
+    """That every scoring was worse than the one before the first step, of which there is no checkpoint; else None.
+
+    Args:
+        rows: as of ``values``.
+        init: what the run began with, if it is named.
+    """
+    found = values(rows, measure)
+    since = {step: value for step, value in found.items() if step}
+    best = min(since, key=lambda step: measure.cost(since[step]), default=0)
+    if 0 not in found or not best or measure.cost(since[best]) <= measure.cost(found[0]):
+        return None
+    begun = f"what it began with ({init})" if init else "what it began with"
+    return (
+        f"no scoring was better than the one before the first step: the {measure} was {measure.shown(found[0])}, and "
+        f"since then {measure.shown(since[best])} at best (step {best}); {begun} is better than what it saved: "
+        "lower train.learning_rate, or look at the data"
+    )
+
+
 class Best:
     """The checkpoint that a run keeps because it scored best. The first rank asks it."""
 
@@ -88,6 +112,7 @@ class Best:
             metrics: of answers that are written, as of ``Measure.of``.
         """
         self._folder, self._wanted = folder, config.checkpoint.keep_best
+        self._init = config.init.path if config.init else None
         self._measure = Measure.of(config.evaluate.best, metrics)
 
     def of(self, steps: Collection[int]) -> int | None:
@@ -105,6 +130,12 @@ class Best:
         if (best := self.of(self._saved())) in (None, last):
             return None
         return f"of what is saved step {best} has the {self._measure.best}; --step best takes it"
+
+    def warning(self) -> str | None:
+        """What to warn of at the end."""
+        with suppress(OSError):
+            return worse_than_begun(self._folder.scores(), self._measure, init=self._init)
+        return None
 
     def _saved(self) -> list[int]:
         return [step_of(checkpoint) for checkpoint in committed(self._folder.checkpoints)]

@@ -26,6 +26,8 @@ class EarlyStopping:
         """How the answers are written that it counts by, where it does."""
         self.looked: int | None = 0
         """Step of the last scoring; None where an old checkpoint does not tell."""
+        self.from_first = True
+        """Whether the scoring before the first step counts; not in a run that an older version has begun."""
         self._begin()
 
     def _begin(self) -> None:
@@ -38,9 +40,14 @@ class EarlyStopping:
         """Of the last scoring; None where there was none, or an old checkpoint does not tell."""
 
     def look(self, scores: Scores, step: int) -> None:
-        """Note a scoring. Where it measured nothing it says nothing; a loss that is not finite is no lower one."""
+        """Note a scoring. Where it measured nothing it says nothing; a loss that is not finite is no lower one.
+
+        Args:
+            step: 0 of the scoring before the first step, which is what others have to be better than.
+        """
         self.looked = step
-        if (figure := self.measure.of_scores(scores)) is None:
+        figure = self.measure.of_scores(scores)
+        if figure is None or (not step and not math.isfinite(figure.value)):
             return
         if self.documents not in (None, figure.compared):  # others were scored, which compare with none of these
             self._begin()
@@ -61,7 +68,7 @@ class EarlyStopping:
         """Why it is wanted, for a person.
 
         Args:
-            before: scores before the first step, which do not count: a run may have to get worse first.
+            before: scores before the first step, which count for nothing where not ``from_first``.
         """
         figure = self.measure.of_scores(before) if before else None
         if figure is None or figure.compared != self.documents or not self._is_better(figure.value):
@@ -72,21 +79,22 @@ class EarlyStopping:
     def __str__(self) -> str:
         ago = f"{self.since} scoring{'s' * (self.since != 1)} ago"
         what, value = self.measure, self.measure.shown(math.inf if self.best is None else self.best)
+        when = f"at step {self.best_step}" if self.best_step or self.best is None else "before the first step"
         if not self.least_gain:
-            return f"the {what} was {what.extreme} at step {self.best_step} ({value}), {ago}"
+            return f"the {what} was {what.extreme} {when} ({value}), {ago}"
         # It may have become better since, by less.
         least = f"evaluate.least_gain {self.least_gain:g}"
-        return f"the {what} was {value} at step {self.best_step}, {ago}, and none since {what.better} by {least}"
+        return f"the {what} was {value} {when}, {ago}, and none since {what.better} by {least}"
 
     def state(self) -> dict[str, Any]:
         counts = {"best_step": self.best_step, "since": self.since, "looked": self.looked}
         by = {"by": self.stated} if self.written is None else {"by": self.stated, "written": self.written}
-        return {"best": self.best, **counts, "documents": self.documents, **by}
+        return {"best": self.best, **counts, "documents": self.documents, **by, "from_first": self.from_first}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.best = state["best"]
         self.best_step, self.since, self.looked = state["best_step"], state["since"], state.get("looked")
-        self.documents = state.get("documents")
+        self.documents, self.from_first = state.get("documents"), state.get("from_first", False)
 
     def counts_by(self, state: Mapping[str, Any]) -> bool:
         """Whether what ``state`` counted is what is to be counted; older ones counted by the loss of all documents."""

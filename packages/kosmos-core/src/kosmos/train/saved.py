@@ -39,7 +39,7 @@ from kosmos.run_file import make_run
 from kosmos.runtime.cores import hold_threads
 from kosmos.runtime.devices import apart_from_autocast, pick_device, pick_precision
 from kosmos.runtime.environment import own_local_rank
-from kosmos.train.best import measure_of, ranked, values
+from kosmos.train.best import measure_of, ranked, values, worse_than_begun
 from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.gone import check_checkpoints
 from kosmos.train.laid_over import laid_over
@@ -74,12 +74,14 @@ class SavedRun:
     """Options of processors that are not those that it was trained with, a line each."""
     order: Mapping[str, Any] = field(default_factory=dict)
     """``kosmos.train.order.sample_order`` of the checkpoint."""
+    worse: str | None = None
+    """Of the checkpoint that scored best: that the run scored better before its first step, and how much."""
 
     def warnings(self) -> list[str]:
         """What a user should know before relying on it, a line each."""
         damaged = [f"passed over a damaged checkpoint: {name}" for name in self.skipped]
         changed = [f"{line}; the run was trained with other code" for line in self.changed]
-        return [*damaged, *changed, *self.shown_otherwise]
+        return [*damaged, *changed, *self.shown_otherwise, *([self.worse] if self.worse else [])]
 
     def as_begun(self, sources: Sequence[Source]) -> None:
         """Have rows of the run's own data read as they were in training, where it was begun with other rules."""
@@ -120,8 +122,9 @@ def load_run(
 ) -> SavedRun:
     """The model of the run in ``output``, in evaluation mode. All weights want gradients, frozen ones too.
 
-    What ``SavedRun.warnings`` says is warned of: damaged checkpoints, plugins that are not those of the run, and
-    options of processors (``overrides``) that are not.
+    What ``SavedRun.warnings`` says is warned of: damaged checkpoints, plugins that are not those of the run, options of
+    processors (``overrides``) that are not, and a best score (``step="best"``) that is worse than before the first
+    step.
 
     Args:
         output: the run's folder, or that of one of its checkpoints.
@@ -192,7 +195,8 @@ def opened_run(
         fingerprints = {source["name"]: source["fingerprint"] for source in opened if "fingerprint" in source}
     found, manifest = loaded.state["step"], digest(loaded.folder / MANIFEST)
     skipped, code = loaded.skipped, tuple(changed)
-    told = (documents, manifest, fingerprints, folder.path, laid.told, loaded.state["order"])
+    worse = worse_than_begun(folder.scores(), _measure(folder, overrides or {})) if best else None
+    told = (documents, manifest, fingerprints, folder.path, laid.told, loaded.state["order"], worse)
     return SavedRun(composition, found, where, dtype, skipped, code, *told)
 
 

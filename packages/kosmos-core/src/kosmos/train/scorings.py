@@ -60,8 +60,9 @@ class Scorings:
         """
         self.early.load(state["early"])
         if not self.early.counts_by(state["early"]):
+            first = 0 if self.early.from_first else 1
             up_to = state["step"] if self.early.looked is None else self.early.looked
-            rows = {row["step"]: row for row in self._written() if 0 < row["step"] <= up_to}  # of a step the last
+            rows = {row["step"]: row for row in self._written() if first <= row["step"] <= up_to}  # of a step the last
             if self.early.written is not None:
                 rows = {step: row for step, row in rows.items() if how_written(row) == self.early.written}
             found = ((step, scores_of(row)) for step, row in rows.items())
@@ -76,6 +77,8 @@ class Scorings:
         scores = self._score()
         if scores is not None and self._waiting and (why := self._unread(scores)):
             raise self._parallel.found_by_all(ConfigError(f"{self._waiting}: {why}"))
+        if scores is not None:
+            self.early.look(scores, 0)
         return self._finite(self._doubted(scores), "before the first step")
 
     def _unread(self, scores: Scores) -> str | None:

@@ -278,6 +278,7 @@ class Session:
             self._keep_settings()
         for end in (self.folder.finish, self.saver.prune, self.trackers.close):  # what fails is among the warnings
             self.parallel.main_only(end)
+        self._warn([self.parallel.main_only(self.best.warning)])
         if line := self.parallel.main_only(lambda: self.best.line(self.trainer.step)):
             self.reporter.say(line)
         self.reporter.finish(before, after, self.folder.path, bad := self.folder.count_bad())
