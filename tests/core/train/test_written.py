@@ -165,8 +165,9 @@ def test_a_metric_that_fails_costs_itself_and_nothing_else(data: Path, tmp_path:
     written = {step: told["generated"]["facts"] for step, told in scorings(tmp_path / "run").items()}
     assert [step for step, figures in written.items() if "failing" in figures] == [0]
     assert all("word_error_rate" in figures for figures in written.values())
-    warned = [line for line in said.said if "this scoring is without it" in line]
-    assert len(warned) == 3 and "metric failing gave NoneType, expected a number" in warned[0]
+    (warned,) = (line for line in said.said if "without it" in line)  # of three scorings
+    why = "facts: metric failing gave NoneType, expected a number"
+    assert warned == f"warning: {why}; such a scoring is without it"
 
 
 class Odd:
@@ -186,13 +187,38 @@ def odd() -> Callable[[list[str], list[str]], float]:
     return lambda predictions, references: next(calls, 0.25)
 
 
+class NeverFinite:
+    """A plugin whose metric never gives a number."""
+
+    KOSMOS_API = 1
+
+    @staticmethod
+    @hookimpl
+    def kosmos_metrics():
+        yield MetricSpec(name="never", target=f"{__name__}:never", summary="Never a number.")
+
+
+def never() -> Callable[[list[str], list[str]], float]:
+    return lambda predictions, references: math.nan
+
+
+def test_that_what_a_run_compares_by_is_never_a_number_is_said_once(data: Path, tmp_path: Path) -> None:
+    registry = Registry.from_modules({"ticks": ticks, "never": NeverFinite})  # type: ignore[dict-item]
+    config = run_on(data / "facts.jsonl", tmp_path / "run", metrics=["never"], best="facts.never", patience=1)
+    result = train_model(config, registry=registry)
+    assert result.step == 12
+    (said,) = (line for line in result.warnings if "metric never gave nan" in line)
+    assert said.endswith("pass over it, and where every scoring is such none of them does anything")
+
+
 def test_what_is_no_finite_number_counts_nowhere_and_a_run_goes_on_from_it(data: Path, tmp_path: Path) -> None:
     registry = Registry.from_modules({"ticks": ticks, "odd": Odd})  # type: ignore[dict-item]
     run, said = tmp_path / "run", Listener()
     train_model(run_on(data / "facts.jsonl", run, metrics=["odd"], best="facts.odd"), registry=registry, reporter=said)
     noted = {step: told["generated"]["facts"].get("odd") for step, told in scorings(run).items()}
     assert noted == {0: 0.5, 4: None, 8: None, 12: 0.25}
-    assert any("metric odd gave nan; this scoring is without it" in line for line in said.said)
+    so = "evaluate.best names it, so such a scoring counts for nothing: evaluate.patience, checkpoint.keep_best and"
+    assert [line for line in said.said if f"warning: facts: metric odd gave nan; {so}" in line] != []
     lines = (run / "held_out.jsonl").read_text().replace('"exact_match_standard_error"', '"odd2": null, "odd3"')
     (run / "held_out.jsonl").write_text(lines)  # as versions without that check have it
     resumed = resume_run(run, {"train": {"steps": 13}}, registry=registry)

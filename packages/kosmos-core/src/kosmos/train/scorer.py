@@ -21,6 +21,7 @@ from kosmos.evaluate.metrics import TextMetric
 from kosmos.evaluate.score import Scores, ScoringStopped
 from kosmos.model.loss import TokenLosses
 from kosmos.train.held_out import row_of
+from kosmos.train.measure import Measure
 from kosmos.train.opening import Opened
 from kosmos.train.whole_model import WholeModel
 
@@ -86,7 +87,7 @@ class Scorer:
         """By source, of those with answers: how many were written, and each metric of them."""
         with self._whole.lent() as composition:
             answers = {source.name: self._answers(composition, source, wanted) for source in self._opened.held_out}
-        return {name: self._figures(found) for name, found in answers.items() if found}
+        return {name: self._figures(name, found) for name, found in answers.items() if found}
 
     def _answers(self, composition: Composition, source: Source, wanted: WrittenConfig) -> list[Generated]:
         run = self._opened
@@ -110,17 +111,28 @@ class Scorer:
             self._warn_once(f"{source.name}: of {len(unread)} documents no answer can be written; row {row}: {error}")
         return found
 
-    def _figures(self, answers: Sequence[Generated]) -> dict[str, float]:
+    def _figures(self, source: str, answers: Sequence[Generated]) -> dict[str, float]:
         """As ``figures_of``, without the metrics that fail."""
         failed: list[PluginError] = []
         figures = self._opened.parallel.main_only(
             lambda: figures_of(answers, self._metrics, failed.append, finite=True)
         )
-        for error in failed:
-            self._warn(f"{error}; this scoring is without it")
+        missing = [name for name in self._metrics if name not in figures]
+        for name, error in zip(missing, failed, strict=False):  # the first rank alone has the errors
+            self._warn_once(f"{source}: {error}; {self._without(source, name)}")
         if alone := without_several(answers, self._metrics):
             self._warn_once(only_expected(alone))
         return figures
+
+    def _without(self, source: str, metric: str) -> str:
+        """What it means that a metric of a source has no figure."""
+        best = Measure.of(self.settings.best, self._opened.metrics)
+        if (best.source, best.name) != (source, metric):
+            return "such a scoring is without it"
+        return (
+            "evaluate.best names it, so such a scoring counts for nothing: evaluate.patience, checkpoint.keep_best and "
+            "--step best pass over it, and where every scoring is such none of them does anything"
+        )
 
     def _warn_once(self, line: str) -> None:
         if line not in self._told:
