@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kosmos.errors import DataError
 
@@ -116,3 +120,114 @@ def test_a_list_that_is_a_link_to_what_is_elsewhere_is_not_read(open_, tmp_path)
     (tmp_path / "secret").write_text("1.png the password\n2.png another\n")
     (folder / "list.txt").symlink_to(tmp_path / "secret")
     assert len(open_(folder)) == 2
+
+
+def rows(*names: str) -> list[dict[str, object]]:
+    return [{"audio_filepath": name, "duration": 1.5, "text": "It says seven."} for name in names]
+
+
+CLIPS = ("wavs/84-1.flac", "wavs/84-2.flac", "wavs/84-3.flac")
+SPOKEN = rows(*CLIPS)
+LISTS = {
+    "manifest.json": "".join(f"{json.dumps(row)}\n" for row in SPOKEN),
+    "data.json": json.dumps(SPOKEN, indent=1),
+    "set.json": json.dumps({"version": 1, "audios": [{"path": r["audio_filepath"], "said": [r]} for r in SPOKEN]}),
+    "by_name.json": json.dumps({"utts": {name: {"words": "seven eight"} for name in CLIPS}}),
+    "of_names.json": json.dumps(dict.fromkeys(CLIPS, "seven eight")),
+    "data/train/text": "84-1 seven\n84-2 eight\n84-3 nine\n",
+    "train.list": "".join(f"{name}|spk1|EN|seven\n" for name in CLIPS),
+    "train_filelist.txt.cleaned": "".join(f"{name}|seven\n" for name in CLIPS),
+    "dev.yaml": "".join(f"- {{duration: 1.5, offset: 0.2, speaker_id: spk.1, wav: {name}}}\n" for name in CLIPS),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("folders", [("wavs", "wavs", "wavs"), ("a", "b", "c")])
+def test_a_list_is_found_whatever_its_suffix(open_, tmp_path, name, folders) -> None:
+    media = [f"{folder}/{clip[5:]}" for folder, clip in zip(folders, CLIPS, strict=True)]
+    folder = make(tmp_path / "set", *media)
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(LISTS[name])
+    with pytest.raises(DataError, match=rf"{name} lists media that lie in folders"):
+        open_(folder, modalities=("audio",))
+
+
+def test_a_compressed_list_is_found_too(open_, tmp_path) -> None:
+    folder = make(tmp_path / "set", *CLIPS)
+    (folder / "cuts.jsonl.gz").write_bytes(gzip.compress(LISTS["manifest.json"].encode()))
+    with pytest.raises(DataError, match=r"cuts.jsonl.gz lists media that lie in folders"):
+        open_(folder, modalities=("audio",))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("boxes.json", json.dumps([{"file": "cat/1.png", "box": [0, 1, 2, 3]}, {"file": "dog/2.png", "box": [1] * 4}])),
+        ("labels.json", json.dumps({"cat/1.png": "cat", "dog/2.png": "dog"})),
+        ("names.json", json.dumps({"0": ["n01", "tabby cat"], "1": ["n02", "terrier"]})),
+        ("files.lst", "cat/1.png 0\ndog/2.png 1\n"),
+        ("fetch.log", "cat/1.png saved\ndog/2.png saved\n"),
+        ("index.html", "1.png the first\n2.png the second\n"),
+        ("packed.bin", "1.png the first\n2.png the second\n\0\1"),
+        ("1.json", json.dumps({"file": "1.png", "made_by": "a camera"})),
+        ("SHA256SUMS", f"{'0' * 64}  cat/1.png\n{'1' * 64}  dog/2.png\n"),
+    ],
+)
+def test_other_files_of_any_suffix_may_lie_beside_classes(open_, tmp_path, name, content) -> None:
+    folder = make(tmp_path / "set", "cat/1.png", "dog/2.png")
+    (folder / name).write_text(content)
+    source = open_(folder)
+    assert len(source) == 2
+    assert not source.remarks
+
+
+def test_of_one_class_it_is_said_that_all_learn_the_same(open_, tmp_path) -> None:
+    [remark] = open_(make(tmp_path / "set", "a/wavs/1.png", "b/wavs/2.png")).remarks
+    assert "all 2 media lie in folders of one name, so that 'wavs' is learned of each" in remark
+    assert not open_(make(tmp_path / "two", "a/1.png", "b/2.png")).remarks
+
+
+def test_media_named_without_a_suffix_in_any_column_are_found(open_, tmp_path) -> None:
+    clips = [f"audio/y000000000{n}.flac" for n in range(3)]
+    table = "id,youtube_id,start,caption\n" + "".join(f"{n},y000000000{n},30,A dog barks\n" for n in range(3))
+    with pytest.raises(DataError, match=r"test.csv lists media") as refused:
+        open_(make(tmp_path / "set", *clips, test_csv=table), modalities=("audio",))
+    entry = _pasted(str(refused.value))
+    assert entry["columns"] == {"audio": "youtube_id", "text": "caption"}
+    assert Path(entry["root"]) == tmp_path / "set/audio"
+    assert len(open_(entry.pop("path"), modalities=("audio",), **{**entry, "root": Path(entry["root"])})) == 3
+
+
+def _pasted(message: str) -> dict[str, object]:
+    """The entry of a source that a message says to paste."""
+    return yaml.safe_load(shlex.split(message[message.index("(--data ") + 1 : message.index("), or write")])[1])
+
+
+@pytest.mark.parametrize(
+    "line", ["{n},2019,fine weather", "{n},1234,on the shelf", "{n},cat,a small one", "{n},12,three of them"]
+)
+def test_years_words_and_short_numbers_beyond_the_first_column_name_no_media(open_, tmp_path, line) -> None:
+    table = "".join(f"{line.format(n=n)}\n" for n in range(50, 60))
+    folder = make(tmp_path / "set", "a/2019.png", "b/1234.png", "b/cat.png", "a/12.png", notes_csv=f"x,y,z\n{table}")
+    assert len(open_(folder)) == 4
+
+
+def test_of_lists_of_splits_all_are_named_with_the_folder_of_their_media(open_, tmp_path) -> None:
+    clips = [f"clips/common_{n}.flac" for n in range(6)]
+    lists = {"train": range(3), "dev": (3, 4), "test": (5,)}
+    table = {
+        f"{k}_tsv": "path\tsentence\n" + "".join(f"common_{n}.flac\tHi {n}.\n" for n in v) for k, v in lists.items()
+    }
+    with pytest.raises(DataError, match=r"dev.tsv lists media") as refused:
+        open_(make(tmp_path / "set", *clips, **table), modalities=("audio",))
+    entry = _pasted(str(refused.value))
+    assert entry["path"] == str(tmp_path / "set/{train,dev,test}.tsv")
+    source = open_(entry.pop("path"), modalities=("audio",), **{**entry, "root": Path(entry["root"])})
+    assert len(source) == 3
+    assert all(medium.source.is_file() for row in range(3) for medium in source.document(row).media)
+
+
+def test_a_list_without_names_of_columns_is_not_said_to_have_some(open_, tmp_path) -> None:
+    table = "84-1.flac,seven\n84-2.flac,eight\n84-3.flac,nine\n"
+    with pytest.raises(DataError, match="to learn these write them into"):
+        open_(make(tmp_path / "set", *CLIPS, list_csv=table), modalities=("audio",))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kosmos.data.document import Text
-from kosmos.data.sources.own_columns import of_list
+from kosmos.data.sources.list_advice import of_list
 from kosmos.errors import DataError, SampleError
 
 DOCVQA = {"id": "1", "query": {"de": "Wer?", "en": "Who?"}, "answers": ["Ann", "Ann B."], "words": ["a"]}

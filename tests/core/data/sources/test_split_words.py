@@ -51,8 +51,9 @@ def test_a_column_that_parts_nothing_is_not(open_, rows, several):
 )
 def test_folders_that_are_called_nearly_as_splits_are_told(open_, tmp_path, one, other):
     for folder in (one, other or one):
-        (place := tmp_path / folder / "roses").mkdir(parents=True, exist_ok=True)
-        (place / "a.png").write_bytes(b"picture")
+        for kind in ("roses", "lilies"):
+            (place := tmp_path / folder / kind).mkdir(parents=True, exist_ok=True)
+            (place / "a.png").write_bytes(b"picture")
     said = [*remarks_of(open_(tmp_path))]
     assert len(said) == (1 if other else 0)
     assert not said or f"{one} and {other} are no names of splits" in said[0]

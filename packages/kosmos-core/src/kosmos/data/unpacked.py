@@ -133,6 +133,15 @@ def unpacked(path: Path, ending: threading.Event | None = None, *, is_known: boo
     return found
 
 
+def first_bytes(path: Path, most_bytes: int) -> bytes:
+    """What a compressed file begins with, read where it lies. Raises OSError where it cannot be read."""
+    try:
+        with closing(_OPEN[path.suffix.lower()](path)) as packed:
+            return bytes(packed.read(most_bytes))
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise _damaged(path, error) from error
+
+
 def _whole(folder: Path, name: str) -> Path | None:
     """The file of this name and its size, where it has that: a power cut, or another machine, may leave less."""
     if (found := _known(folder, name)) is None:

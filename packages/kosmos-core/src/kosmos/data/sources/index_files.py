@@ -6,19 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from kosmos.data.open_files import read_bytes
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.file_names import stem_of, suffix_of
-from kosmos.data.sources.folders import tells_of_data
 from kosmos.data.sources.joined import ClassFolderTable, Rooted
-from kosmos.data.sources.media import resolve
-from kosmos.data.sources.own_columns import of_list
+from kosmos.data.sources.list_advice import as_rows
+from kosmos.data.sources.list_lines import Lines, candidates, first_lines
 from kosmos.data.sources.source import Table
-from kosmos.errors import DataError, SampleError
+from kosmos.errors import DataError
 
-KINDS = (".txt", *DELIMITED)
 MOST_FILES, MOST_LINES = 256, 50
 """Looked at: files, and the first lines of each."""
 LEAST_BYTES, MOST_BYTES, BYTES_OF_ALL = 1 << 16, 4 << 20, 16 << 20
@@ -29,11 +25,11 @@ LEAST_DIGITS = 4
 """Of a name that is digits alone: fewer may be the number of a class."""
 _FIGURE = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?|[0-9a-fA-F]{32,}|nan|NaN")
 """A number, or a digest."""
-_APART = re.compile(r"[,;|\t ]")
 
 
 def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked: bool = False) -> ClassFolderTable:
-    """The table of media in class folders, with a remark where a file says something of a few of them.
+    """The table of media in class folders, with a remark where a file says something of a few of them, or where there
+    is one class alone.
 
     Args:
         files: as ``folders.list_files`` gives them.
@@ -42,22 +38,20 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked:
     Raises:
         DataError: a file is a list that says something of many of them: their texts are there, most likely.
     """
-    lists = [name for name in files if suffix_of(name) in KINDS and not tells_of_data(name)]
-    if not lists:
-        return media
     known, told, left, few = _Known.of(media.files), set[str](), BYTES_OF_ALL, ""
-    for name in lists[:MOST_FILES]:
-        lines, share = _first_lines(media.folder, name, max(LEAST_BYTES, min(left, MOST_BYTES)))
-        left -= sum(map(len, lines))
-        said = _Said.of(lines, known, is_table=suffix_of(name) in DELIMITED)
+    for name in candidates(files, known.stems, known.suffixes)[:MOST_FILES]:
+        most_bytes = max(LEAST_BYTES, min(left, MOST_BYTES))
+        lines = first_lines(media.folder, name, most_bytes, known.suffixes, known.is_medium)
+        left -= sum(map(len, lines.lines))
+        said = _Said.of(lines, known)
         line = f"{' '.join(said.line.split()):.60}"
-        if said.is_list_of_texts(name, known, told, share):
+        if said.is_list_of_texts(name, known, told, lines.share):
             if asked:
                 what = f"{name} lists media that lie in folders ({line}); it is not read, and no answer is expected"
                 return replace(media, named=False, remark=what)
             raise DataError(
                 f"{media.folder}: {name} lists media that lie in folders ({line}), so that their "
-                f"texts seem to be there; to learn these {_as_rows(media, name)}write them into a metadata.csv "
+                f"texts seem to be there; to learn these {as_rows(media, files, name)}write them into a metadata.csv "
                 f"(file_name,text) or a manifest.jsonl, to learn the names of the folders (such as {media.files[0]}) "
                 f"move {name} elsewhere"
             )
@@ -68,14 +62,20 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked:
                 "is not read, and the names of the folders are learned; if texts of files are there, write them into a "
                 "metadata.csv (file_name,text)"
             )
-    return replace(media, remark=few)
+    return replace(media, remark=few or ("" if asked else _told_of_one_class(media)))
 
 
-def _as_rows(media: ClassFolderTable, name: str) -> str:
-    """How the rows of a table that lists media are read themselves."""
-    if suffix_of(name) not in DELIMITED:
+def _told_of_one_class(media: ClassFolderTable) -> str:
+    """What is to be said where the same is learned of each medium; empty where it is not."""
+    names = {name.split("/")[-2] for name in media.files}
+    if len(names) > 1 or len(media) < 2:
         return ""
-    return f"name that file and its columns ({of_list(media.folder / name, media.modalities[0])}), or "
+    name = names.pop()
+    return (
+        f"all {len(media)} media lie in folders of one name, so that {name!r} is learned of each, whatever it holds; "
+        "if they have texts, name the file of these as the source, or list them in a metadata.csv (file_name,text); to "
+        "learn classes sort them into folders, one a class"
+    )
 
 
 def mentioned_beside(table: Table) -> Iterator[str]:
@@ -117,34 +117,40 @@ class _Known:
         below = sum(size for path, size in self.sizes.items() if f"{path}/".startswith(folder and f"{folder}/"))
         return min(below or len(self.stems), len(self.stems))
 
-    def named_by(self, fields: Sequence[str]) -> str | None:
-        """The medium that a line names: a file anywhere, or its name without a suffix in front."""
-        for one in fields:
+    def is_medium(self, name: str) -> bool:
+        """Whether something is the name of a medium, with or without its suffix."""
+        return (last := name.rpartition("/")[2]) in self.names or last in self.stems
+
+    def named_by(self, fields: Sequence[str]) -> tuple[str | None, int]:
+        """The medium that a line names, and the place of its name: a file anywhere, else a name without a suffix, that
+        in front, or elsewhere one that is no word and no short number."""
+        for place, one in enumerate(fields):
             if (last := one.rpartition("/")[2]) in self.names:
-                return stem_of(last)
-        return fields[0] if fields[0] in self.stems else None
+                return stem_of(last), place
+        for place, one in enumerate(fields):
+            if (last := one.rpartition("/")[2]) in self.stems and (_is_telling(last) or (not place and one == last)):
+                return last, place
+        return None, 0
 
     def is_of_file(self, fields: Sequence[str]) -> bool:
         """Whether a line names a file as media are named, be it one that is not there."""
         return any(suffix_of(field) in self.suffixes for field in fields) or _shape(fields[0]) in self.shapes
 
-    def says_more(self, fields: Sequence[str]) -> bool:
-        """Whether a line says something of the file that it names, as a list of files or of figures does not."""
+    def says_more(self, fields: Sequence[str], place: int = 0) -> bool:
+        """Whether a line says something of the file that it names, as a list of files or of figures does not.
+
+        Args:
+            place: of the name of the file.
+        """
         more = [field for field in fields if suffix_of(field) not in self.suffixes]
-        more = more if len(more) < len(fields) else more[1:]
+        more = more if len(more) < len(fields) else [*more[:place], *more[place + 1 :]]
         said = [field for field in more if field not in self.folders and not _FIGURE.fullmatch(field)]
         return any(map(str.isalpha, "".join(said)))
 
 
-def _first_lines(folder: Path, name: str, most_bytes: int) -> tuple[list[str], float]:
-    """The first lines of a file, and which share of it they are."""
-    try:
-        path = resolve(folder, name)
-        data, size = read_bytes(path, 0, most_bytes), path.stat().st_size
-    except (OSError, SampleError):  # or it is a link to what is elsewhere, and not this folder's
-        return [], 1.0
-    lines = data.decode(errors="replace").splitlines()
-    return [line for line in map(str.strip, lines) if line], min(1.0, len(data) / max(1, size))
+def _is_telling(stem: str) -> bool:
+    """Whether a name can hardly be anything else: it has digits, and of these alone more than a year."""
+    return any(map(str.isdecimal, stem)) and not (stem.isdecimal() and len(stem) <= LEAST_DIGITS)
 
 
 def _shape(stem: str) -> str | None:
@@ -177,20 +183,19 @@ class _Said:
     """Those of them that have words, which are of files if other rows are."""
 
     @classmethod
-    def of(cls, lines: Sequence[str], known: _Known, *, is_table: bool, least_digits: int = LEAST_DIGITS) -> _Said:
-        said, absent, short = cls(len(lines)), "", 0
-        for number, line in enumerate(lines):
-            fields = _fields(line)
-            medium = known.named_by(fields)
+    def of(cls, lines: Lines, known: _Known, *, least_digits: int = LEAST_DIGITS) -> _Said:
+        said, absent, short = cls(len(lines.lines)), "", 0
+        for number, (line, fields) in enumerate(zip(lines.lines, lines.fields, strict=True)):
+            medium, place = known.named_by(fields)
             is_short = medium == fields[0] and fields[0].isdecimal() and len(fields[0]) < least_digits
             if is_short or (medium is None and not known.is_of_file(fields)):
-                says = known.says_more(fields)
+                says = known.says_more(fields, place)
                 short += is_short and says and number < MOST_LINES
-                said.other_rows += is_table
-                said.others_say_more += is_table and says
+                said.other_rows += lines.are_rows
+                said.others_say_more += lines.are_rows and says
                 continue
             said.of_files += 1
-            if not known.says_more(fields):
+            if not known.says_more(fields, place):
                 continue
             said.say_more += 1
             if medium is None:
@@ -200,8 +205,8 @@ class _Said:
             said.told.add(medium)
             said.line = said.line or line
         said.line = said.line or absent
-        if short and 2 * short > min(len(lines), MOST_LINES) - 1:  # the numbers are names
-            return cls.of(lines, known, is_table=is_table, least_digits=0)
+        if short and 2 * short > min(said.num_lines, MOST_LINES) - 1:  # the numbers are names
+            return cls.of(lines, known, least_digits=0)
         return said
 
     def is_list_of_texts(self, name: str, known: _Known, told: set[str], share: float) -> bool:
@@ -223,7 +228,3 @@ class _Said:
         enough = known.num_below(name.rpartition("/")[0]) * share
         is_dense = len(self.told) >= LEAST_TOLD and 2 * self.first_say_more > min(self.num_lines, MOST_LINES) - 1
         return bool(self.told) and (is_dense or 2 * len(self.told) >= enough or 2 * len(told) >= len(known.stems))
-
-
-def _fields(line: str) -> list[str]:
-    return [field.strip("\"'*") for field in _APART.split(line)]

@@ -7,10 +7,11 @@ import shlex
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from kosmos.data.sources import delimited, forms
+from kosmos.data.sources import forms
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.source import Table, columns_of
 from kosmos.data.sources.splits import with_meaning
@@ -46,32 +47,24 @@ def likely_roles(columns: Collection[str]) -> dict[str, str]:
     return {"text": text} if text else {}
 
 
-def to_paste(path: str | Path, columns: Mapping[str, str]) -> str:
+def to_paste(path: str | Path, columns: Mapping[str, str], root: Path | None = None) -> str:
     """``--data '{path: FILE, columns: {text: caption}}'``, which as an entry of ``data.sources`` stands without quotes
-    of the shell."""
-    place = Path(path)
-    with suppress(ValueError):
-        place = place.relative_to(Path.cwd())
-    entry = {"path": str(place), **({"columns": dict(columns)} if columns else {})}
+    of the shell.
+
+    Args:
+        root: the folder of the media, where that is to be named.
+    """
+    entry: dict[str, Any] = {"path": _from_here(path)}
+    if root is not None:
+        entry["root"] = _from_here(root)
+    if columns:
+        entry["columns"] = dict(columns)
     flow = yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
     return f"--data {shlex.quote(flow.strip())}"
 
 
-def of_list(file: Path, modality: str) -> str:
-    """What to paste to learn the rows of a file that lists media, with ``COLUMN`` where nobody can tell which it is."""
-    try:
-        names = delimited.columns_of(file)
-    except (DataError, OSError):
-        names = ()
-    medium = _medium_of(names, modality)
-    left = [name for name in names if name != medium]
-    roles = {} if "text" in left else likely_roles(left) or {"text": "COLUMN"}
-    return to_paste(file, {**({} if medium == modality else {modality: medium}), **roles})
-
-
-def _medium_of(names: Collection[str], modality: str) -> str:
-    """The column that seems to name media; ``COLUMN`` where none does."""
-    files = [name for name in names if NAMES_FILES.search(name)]
-    own = [name for name in names if modality in name.lower() and not re.search(r"id$", name, re.IGNORECASE)]
-    both = [name for name in own if name in files]
-    return next(iter([*both, *own, *files]), "COLUMN")
+def _from_here(path: str | Path) -> str:
+    place = Path(path)
+    with suppress(ValueError):
+        place = place.relative_to(Path.cwd())
+    return str(place)

@@ -1,0 +1,167 @@
+"""Files beside media that may list them, whatever their suffix, and the fields of their first lines or rows."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kosmos.data.open_files import read_bytes
+from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
+from kosmos.data.sources.file_names import stem_of, suffix_of
+from kosmos.data.sources.folders import tells_of_data
+from kosmos.data.sources.json_pieces import BEGIN, JsonText
+from kosmos.data.sources.media import resolve
+from kosmos.data.unpacked import first_bytes, is_packed
+from kosmos.errors import SampleError
+
+KINDS = (".txt", *DELIMITED)
+"""Suffixes of what mostly lists media."""
+NO_LISTS = frozenset(
+    ".log .out .err .md5 .sha1 .sha256 .sfv .xml .html .htm .svg .css .js .ts .py .ipynb .sh .bat .m .r .c .cc .cpp .h "
+    ".java .go .rs .pl .rb .lock .toml .ini .cfg".split()
+)
+"""Of programs, of what they print, and of pages: these name files, and say nothing of what is in them."""
+MOST_TIMES_PACKED = 4
+"""How many times its bytes a compressed list may have: only for which share of it was read."""
+_PROBED = 4096
+_IN_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a]")
+_APART = re.compile(r"[,;|\t ]")
+
+
+class Lines(NamedTuple):
+    """The first lines of a file, or of JSON the first rows."""
+
+    lines: list[str]
+    fields: list[list[str]]
+    """Of each line: a text, too, comes as its words."""
+    share: float
+    """Of the file that they are."""
+    are_rows: bool
+    """Whether the file is a table, in which what names no file may be a row all the same."""
+
+
+def candidates(files: Sequence[str], stems: Collection[str], suffixes: Collection[str]) -> list[str]:
+    """The files that may list media: first those of ``KINDS``, then of others those of rare suffixes first.
+
+    Args:
+        files: as ``folders.list_files`` gives them.
+        stems: of the media. A file of this name is of one medium.
+        suffixes: of the media.
+    """
+    left = [name for name in files if not tells_of_data(name) and suffix_of(name) not in NO_LISTS]
+    counts = Counter(map(suffix_of, left))
+    others = [n for n in left if (s := suffix_of(n)) not in KINDS and s not in suffixes and stem_of(n) not in stems]
+    others.sort(key=lambda name: (counts[suffix_of(name)], name.count("/"), name))
+    return [name for name in left if suffix_of(name) in KINDS] + others
+
+
+def first_lines(
+    folder: Path, name: str, most_bytes: int, suffixes: Collection[str], is_medium: Callable[[str], bool]
+) -> Lines:
+    """What a file begins with; no lines where it is no text, or cannot be read.
+
+    Args:
+        most_bytes: read of it.
+        suffixes: of media.
+        is_medium: whether a key of JSON names a medium.
+    """
+    nothing = Lines([], [], 1.0, are_rows=False)
+    is_kind = suffix_of(name) in KINDS
+    try:
+        path = resolve(folder, name)
+        size = path.stat().st_size
+        if is_packed(name):
+            data, size = first_bytes(path, most_bytes), MOST_TIMES_PACKED * size
+            size = len(data) if len(data) < most_bytes else size
+        elif not is_kind and _IN_NO_TEXT.search(read_bytes(path, 0, _PROBED)):
+            return nothing
+        else:
+            data = read_bytes(path, 0, most_bytes)
+    except (OSError, SampleError):  # or it is a link to what is elsewhere, and not this folder's
+        return nothing
+    share = min(1.0, len(data) / max(1, size))
+    if not is_kind and BEGIN.match(data):
+        rows = [*_json_rows(data, suffixes, is_medium)]
+        return Lines([" ".join(row) for row in rows], rows, share, are_rows=True)
+    lines = [line for line in map(str.strip, data.decode(errors="replace").splitlines()) if line]
+    fields = [_fields(line) if is_kind else _fields_of_any(line) for line in lines]
+    return Lines(lines, fields, share, are_rows=suffix_of(name) in DELIMITED)
+
+
+def _fields(line: str) -> list[str]:
+    return [field.strip("\"'*") for field in _APART.split(line)]
+
+
+def _fields_of_any(line: str) -> list[str]:
+    """As ``_fields``, without the keys and brackets of YAML."""
+    fields = (field.strip("\"'*()[]{}<>-" if field == "-" else "\"'*()[]{}<>") for field in _APART.split(line))
+    return [field for field in fields if field and not field.endswith(":")] or [""]
+
+
+def _json_rows(data: bytes, suffixes: Collection[str], is_medium: Callable[[str], bool]) -> Iterator[list[str]]:
+    """The fields of each row: of a line, of an element of a list, or of an object that stands under a name."""
+
+    def row(*values: Any) -> list[str]:
+        return [field for value in values for field in _leaves(value, suffixes)] or [""]
+
+    def of_object(text: JsonText, names: tuple[str, ...]) -> Iterator[list[str]]:
+        own: list[Any] = []
+        for key in text.keys():  # noqa: SIM118  no mapping
+            begins = text.skip()
+            if begins == "{" and len(names) < 2:
+                yield from of_object(text, (*names, key))
+            elif begins == "[":
+                for begin, end in text.elements():
+                    value = text.parsed(begin, end)
+                    if isinstance(value, dict):
+                        yield row(value)
+                    else:
+                        own.append(value)
+            elif not names or is_medium(key):
+                yield row(key, text.value())
+            else:
+                own.append(text.value())
+        if own:
+            yield row(*names, *own)
+
+    lines = data.splitlines()
+    with suppress(ValueError):
+        if len(lines) > 1 and isinstance(json.loads(lines[0]), dict):
+            for line in lines:
+                with suppress(ValueError, RecursionError):  # the last is cut, most likely
+                    yield row(json.loads(line))
+            return
+    stream = io.BytesIO(data)
+    begin = BEGIN.match(data)
+    stream.seek(begin.end() if begin is not None else 0)
+    text = JsonText(stream)
+    with suppress(ValueError, RecursionError):  # it breaks off where no more was read
+        while begins := text.skip():
+            if begins == "{":
+                yield from of_object(text, ())
+            else:
+                for first, last in text.elements():
+                    yield row(text.parsed(first, last))
+
+
+def _leaves(value: Any, suffixes: Collection[str]) -> Iterator[str]:
+    """The names of files in a value whole, and the words of its texts. Addresses say nothing of a medium."""
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from _leaves(one, suffixes)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _leaves(one, suffixes)
+    elif isinstance(value, str):
+        if suffix_of(value) in suffixes:
+            yield value
+        elif "://" not in value:
+            yield from filter(None, _fields(value))
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
