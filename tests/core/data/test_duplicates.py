@@ -52,3 +52,21 @@ def test_a_document_that_was_refused_is_not_read(tmp_path: Path) -> None:
     ]
     found = find_duplicates([Documents("rows", documents)], [], refused={("rows", "a"), ("others", "b")})
     assert (found.documents, found.repeated) == (2, 1)
+
+
+def test_held_out_documents_about_media_that_are_trained_on_are_counted_by_the_pieces(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(b"film" if name == "c" else name.encode())
+    whole, piece = Media("film", tmp_path / "a"), Media("film", tmp_path / "c", (0.0, 1.0))
+    held = [
+        (whole, Text("said otherwise", train=True)),
+        (Media("film", tmp_path / "c", (1.0, 2.0)), Text("another piece", train=True)),
+        (piece, Text("said otherwise", train=True)),
+        (whole, Text("one", train=True)),
+        (Media("film", tmp_path / "b"), Text("one", train=True)),
+        (Text("one", train=True),),
+    ]
+    scored = Documents("rows", [Document(str(number), segments) for number, segments in enumerate(held)])
+    found = same((whole, Text("one", train=True)), (piece, Text("two", train=True)), held_out=scored)
+    assert (found.held_out, found.held_out_and_trained, found.about_trained_media) == (6, 1, 2)
+    assert found.told().endswith("are also trained on, and 2 are about media that are, under other texts")

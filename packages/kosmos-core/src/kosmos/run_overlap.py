@@ -8,12 +8,13 @@ from pathlib import Path
 
 from kosmos.config import RunConfig
 from kosmos.data.choices import ChoiceSource
-from kosmos.data.document import FileSpan, Source
+from kosmos.data.document import Source
+from kosmos.data.media_in_common import Medium, media_of_rows
 from kosmos.data.sources.opening import short_name
 from kosmos.data.sources.places import Places
 from kosmos.data.sources.source import RowSource
 from kosmos.data.spread import spread
-from kosmos.errors import KosmosError, SampleError
+from kosmos.errors import KosmosError
 from kosmos.plugins import Registry
 from kosmos.run_sources import FOLLOW, may_be, open_sources
 
@@ -23,8 +24,6 @@ MOST_LOOKED_AT = 20_000
 """Documents of each source that is trained on whose media are compared."""
 MOST_BYTES = 256 << 20
 """Largest file of rows that is opened only to see what media its rows name."""
-Medium = tuple[str, int]
-"""A file, and the byte where the medium begins in it."""
 
 
 def asked_and_trained(
@@ -113,23 +112,9 @@ def _by_files(config: RunConfig, path: str) -> Iterator[str]:
 
 def _media_of_questions(questions: ChoiceSource) -> set[Medium]:
     asked = spread(len(questions.rows), MOST_QUESTIONS)
-    return _media(questions.source, [questions.rows[int(place)] for place in asked])
+    return media_of_rows(questions.source, [questions.rows[int(place)] for place in asked])
 
 
 def _media_of(source: Source, most: int = MOST_LOOKED_AT) -> set[Medium]:
     """Of a source of rows; those of others may take long to be made."""
-    return _media(source, spread(len(source), most).tolist()) if isinstance(source, RowSource) else set()
-
-
-def _media(source: RowSource, rows: Iterable[int]) -> set[Medium]:
-    found: set[Medium] = set()
-    if source.modalities is not None and not source.modalities:
-        return found
-    for row in rows:
-        with suppress(SampleError):  # is told where it is scored
-            for medium in source.document(row).media:
-                if isinstance(medium.source, Path):
-                    found.add((str(medium.source.resolve()), 0))
-                elif isinstance(medium.source, FileSpan):
-                    found.add((str(medium.source.path.resolve()), medium.source.begin))
-    return found
+    return media_of_rows(source, spread(len(source), most).tolist()) if isinstance(source, RowSource) else set()

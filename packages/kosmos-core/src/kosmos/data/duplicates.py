@@ -1,7 +1,8 @@
-"""Documents that are the same as others in text and media, whatever they are called."""
+"""Documents that are the same as others in text and media, or are about the same media, whatever they are called."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Document, FileSpan, Media, MediaSource, Source, StoredMedia
 from kosmos.data.fingerprint import digest_of
 from kosmos.data.foreign import calling
+from kosmos.data.media_in_common import advice_on
 from kosmos.errors import SampleError
 
 KEPT = 4096
@@ -32,13 +34,20 @@ class Duplicates:
     """Of those that were compared, such as are scored."""
     held_out_and_trained: int
     """Of the held-out ones, such as are also trained on."""
+    about_trained_media: int = 0
+    """Of the other held-out ones, such as are about a medium, or the same piece of one, that is trained on."""
+    advice: str = ""
+    """What to do about these; empty where there are none, or nothing is known."""
 
     def told(self) -> str:
         """For a person."""
         line = f"{self.repeated:,} of {self.documents:,} documents repeat others in text and media"
         if not self.held_out:
             return line
-        return f"{line}; {self.held_out_and_trained:,} of {self.held_out:,} held-out ones are also trained on"
+        line = f"{line}; {self.held_out_and_trained:,} of {self.held_out:,} held-out ones are also trained on"
+        if not self.about_trained_media:
+            return line
+        return f"{line}, and {self.about_trained_media:,} are about media that are, under other texts{self.advice}"
 
 
 def find_duplicates(
@@ -61,34 +70,56 @@ def find_duplicates(
     """
     total = sum(map(len, (*sources, *held_out)))
 
-    def digests(parts: Sequence[Source]) -> NDArray[np.uint64]:
+    def digests(parts: Sequence[Source], of_media: Callable[[int, Sequence[int]], object]) -> NDArray[np.uint64]:
         found, count = np.empty(sum(map(len, parts)), np.uint64), 0
-        for source in parts:
+        for number, source in enumerate(parts):
             for row in range(len(source)):
                 try:
                     with calling(source, "document"):
                         document = source.document(row)
                     is_usable = isinstance(document, Document) and (source.name, document.origin) not in refused
                     if is_usable:  # else it is of no use, which is told as it is decoded
-                        found[count] = _digest(document)
+                        found[count], media = _digest(document)
                         count += 1
+                        of_media(number, media)
                 except SampleError:  # is named by whoever decodes it
                     pass
                 advance(1, total)
         return found[:count]
 
-    trained, scored = digests(sources), digests(held_out)
+    known = array("Q")
+    of_scored: list[tuple[int, Sequence[int]]] = []
+    trained = digests(sources, lambda _, media: known.extend(media))
+    scored = digests(held_out, lambda number, media: of_scored.append((number, media)))
     every = np.concatenate([trained, scored])
     repeated = len(every) - len(np.unique(every))
-    return Duplicates(len(every), repeated, len(scored), int(np.isin(scored, trained).sum()))
+    is_trained = np.isin(scored, trained)
+    shared = _about(known, of_scored, is_trained)
+    advice = advice_on(held_out[min(shared)]) if shared else ""
+    about = len(shared)
+    return Duplicates(len(every), repeated, len(scored), int(is_trained.sum()), about, advice)
 
 
-def _digest(document: Document) -> int:
-    """64 bits of what a model is shown and learns of it. Raises SampleError where a medium cannot be read."""
+def _about(known: array[int], scored: Sequence[tuple[int, Sequence[int]]], is_trained: NDArray[np.bool_]) -> list[int]:
+    """The number of the source of each document that is not itself trained on, and of which a medium is."""
+    media = np.array([medium for _, its in scored for medium in its], np.uint64)
+    if not len(media) or not len(known):
+        return []
+    shared = set(media[np.isin(media, np.frombuffer(known, np.uint64))].tolist())
+    found = zip(scored, is_trained.tolist(), strict=True)
+    return [number for (number, its), same in found if not same and not shared.isdisjoint(its)]
+
+
+def _digest(document: Document) -> tuple[int, list[int]]:
+    """64 bits of what a model is shown and learns of it, and of each of its media. Raises SampleError where a medium
+    cannot be read."""
     digest = blake2b(digest_of([replace(document, origin="", weight=1.0)]).encode(), digest_size=8)
+    media: list[int] = []
     for medium in document.media:
-        digest.update(ascii((medium.modality, medium.clip, medium.rate_hz, _of_medium(medium))).encode())
-    return int.from_bytes(digest.digest(), "little")
+        told = ascii((medium.modality, medium.clip, medium.rate_hz, _of_medium(medium))).encode()
+        digest.update(told)
+        media.append(int.from_bytes(blake2b(told, digest_size=8).digest(), "little"))
+    return int.from_bytes(digest.digest(), "little"), media
 
 
 def _of_medium(medium: Media | StoredMedia) -> str:

@@ -43,6 +43,7 @@ from kosmos.run_sources import chats_among
 from kosmos.train.frozen_as_drawn import frozen_backbone, frozen_streams, is_drawn
 from kosmos.train.given_twice import given_twice
 from kosmos.train.held_out_elsewhere import held_out_elsewhere
+from kosmos.train.media_held_out import media_held_out
 from kosmos.train.other_tokens import warnings_of as warnings_of_tokens
 from kosmos.train.small_data import few_held_out
 from kosmos.train.trained_before import scored_before
@@ -102,6 +103,7 @@ def doubts(
         yield from _scored_and_trained(config)
         yield from scored_before(config)
         yield from held_out_elsewhere(config, sources, scored or ())
+        yield from media_held_out(sources, scored or ())
         if any(is_noted(entry.path) for entry in config.data.sources):
             yield from given_twice(sources, scored or ())
         yield from _router(backbone)

@@ -1,0 +1,64 @@
+"""Held-out rows about media that other rows train on are warned of, with the column that keeps them together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from kosmos.data.duplicates import find_duplicates
+from kosmos.plugins import load_plugins
+from kosmos.run_file import make_run
+from kosmos.run_sources import open_both
+from kosmos.train.media_held_out import media_held_out
+
+
+def opened(folder: Path, rows: list[dict[str, Any]], **entry: Any) -> tuple[list[Any], list[Any]]:
+    """What is trained on and held out of rows about pictures."""
+    for name in {row["photo"] for row in rows}:
+        Image.new("RGB", (8, 8)).save(folder / name)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"image": "photo", **entry.pop("columns", {})}
+    source = {"path": str(folder / "rows.jsonl"), "columns": columns, **entry}
+    config = make_run({"modalities": ["image"], "data": {"sources": [source], "held_out": 0.2}})
+    trained, held_out = open_both(config, load_plugins())
+    return [*trained], [*held_out]
+
+
+def captions(of: int, each: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"photo": f"{n}.png", "text": f"{n} is {m}", **more} for n in range(of) for m in range(each)]
+
+
+def test_captions_of_one_medium_on_both_sides_are_told_with_the_column_that_parts_them(tmp_path: Path) -> None:
+    trained, held_out = opened(tmp_path, captions(4, 5))
+    [line] = media_held_out(trained, held_out)
+    assert line.startswith("rows: 4 of 4 held-out documents are about media that others are trained on too (such as ")
+    assert line.endswith("name the column that tells it (columns: {group: photo})")
+    found = find_duplicates(trained, held_out)
+    assert (found.held_out_and_trained, found.about_trained_media) == (0, 4)
+    assert found.told().endswith("(columns: {group: photo})")
+
+
+def test_by_that_column_nothing_is_left_to_tell(tmp_path: Path) -> None:
+    assert not [*media_held_out(*opened(tmp_path, captions(10, 2), columns={"group": "photo"}))]
+
+
+def test_rows_that_each_have_a_medium_of_their_own_are_not_warned_of(tmp_path: Path) -> None:
+    assert not [*media_held_out(*opened(tmp_path, captions(10, 1)))]
+
+
+def test_a_single_medium_can_be_kept_apart_by_nothing(tmp_path: Path) -> None:
+    assert not [*media_held_out(*opened(tmp_path, captions(1, 10)))]
+
+
+@pytest.mark.parametrize("entry", [{}, {"held_out": {"fold": 1}}])
+def test_of_rows_that_are_held_out_by_name_no_group_is_advised(tmp_path: Path, entry: dict[str, Any]) -> None:
+    rows = captions(2, 2)
+    for number, row in enumerate(rows):
+        row |= {"fold": number % 2} if entry else {"split": ("train", "test")[number % 2]}
+    [line] = media_held_out(*opened(tmp_path, rows, **entry))
+    assert "2 of 2 held-out documents are about media" in line
+    assert line.endswith("what was not seen")
