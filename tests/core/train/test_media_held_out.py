@@ -62,3 +62,11 @@ def test_of_rows_that_are_held_out_by_name_no_group_is_advised(tmp_path: Path, e
     [line] = media_held_out(*opened(tmp_path, rows, **entry))
     assert "2 of 2 held-out documents are about media" in line
     assert line.endswith("what was not seen")
+
+
+def test_rows_of_one_id_are_counted(tmp_path: Path) -> None:
+    rows = [{"photo": f"{n}.png", "text": "x", "id": f"r{n % 4}"} for n in range(10)]
+    found = find_duplicates(*opened(tmp_path, rows))
+    assert found.same_ids == 6
+    assert ", 6 have the id of another;" in found.told()
+    assert find_duplicates(*opened(tmp_path, captions(4, 2))).same_ids == 0

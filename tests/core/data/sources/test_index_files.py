@@ -231,3 +231,28 @@ def test_a_list_without_names_of_columns_is_not_said_to_have_some(open_, tmp_pat
     table = "84-1.flac,seven\n84-2.flac,eight\n84-3.flac,nine\n"
     with pytest.raises(DataError, match="to learn these write them into"):
         open_(make(tmp_path / "set", *CLIPS, list_csv=table), modalities=("audio",))
+
+
+def test_folders_that_begin_as_no_class_does_are_told(open_, tmp_path) -> None:
+    media = ("yes/1.png", "no/2.png", "_noise_/3.png", "_noise_/4.png")
+    [remark] = open_(make(tmp_path / "set", *media)).remarks
+    assert remark.startswith("_noise_: a folder is a class as all others are (2 of 4 files)")
+    assert not open_(make(tmp_path / "other", "_a/1.png", "_b/2.png")).remarks
+
+
+def test_a_list_beside_media_in_one_folder_is_told_as_such(open_, tmp_path) -> None:
+    folder = make(tmp_path / "set", "84-1.png", "84-2.png", trans_txt="84-1 SEVEN\n84-2 EIGHT\n")
+    with pytest.raises(DataError, match=r"trans.txt lists its 2 files of media \(84-1 SEVEN\); .*its lines into a"):
+        open_(folder)
+    (folder / "trans.txt").write_text("Seven and eight.\n")
+    with pytest.raises(DataError, match=r"beside \.txt files of other names"):
+        open_(folder)
+
+
+def test_media_are_continued_whatever_texts_of_other_names_lie_there(open_, tmp_path) -> None:
+    folder = make(tmp_path / "set", "84-1.png", "84-2.png", trans_txt="84-1 SEVEN\n84-2 EIGHT\n")
+    source = open_(folder, asked=True)
+    assert [m.source.name for row in range(2) for m in source.document(row).media] == ["84-1.png", "84-2.png"]
+    assert source.left_out == {".txt": 1}
+    texts = open_(folder, asked=True, modalities=())
+    assert not any([*texts.document(row).media] for row in range(len(texts)))

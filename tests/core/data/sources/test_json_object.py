@@ -149,3 +149,22 @@ def test_what_is_neither_says_no_more(open_, tmp_path):
         with pytest.raises(DataError, match=r"its first line is neither|none of its 1 rows can be read") as told:
             open_(write(tmp_path, content))
         assert "by name" not in told.value.line() and "options" not in told.value.line()
+
+
+RECORDING = {"path": "a.wav", "segments": [{"begin_time": 0, "end_time": 1.5, "text_tn": "HELLO"}]}
+
+
+def test_recordings_with_lists_of_their_pieces_are_told_to_need_a_row_for_each(open_, tmp_path):
+    path = write(tmp_path, {"dataset": "x", "audios": [RECORDING, RECORDING]})
+    each = r"write a row for each that names it, with clip: \[start, end\] \(docs: .*, Transcripts with times\)$"
+    with pytest.raises(DataError, match=rf"under 'audios' are media, each with .* under 'segments'; {each}"):
+        open_(path)
+    with pytest.raises(DataError, match=rf"under 'segments' are pieces of a row's medium with their times; {each}"):
+        open_(path, options={"field": "audios"})
+
+
+def test_the_key_that_was_named_is_not_advised_again(open_, tmp_path):
+    path = write(tmp_path, {"rows": [{"segments": [{"x": 1}]}]})
+    with pytest.raises(DataError) as refused:
+        open_(path, options={"field": "rows"})
+    assert "options" not in str(refused.value)

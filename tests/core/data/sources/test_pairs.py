@@ -156,7 +156,7 @@ def test_a_named_file_in_a_chat(open_, rows):
     ("name", "cause"),
     [
         ("a.xyz", r"file_name: '\.xyz' is of no installed modality"),
-        ("a", "file_name: 'a' is of no installed modality"),
+        ("a", r"file_name: 'a' has no suffix to tell its modality by; name that, .*: columns: \{image: file_name\}"),
         ("a.gif", r"file_name: '\.gif' may be image or video; say which: columns: \{image: file_name\}"),
         ("gone.png", "gone.png: no such file"),
     ],

@@ -16,6 +16,7 @@ from kosmos.data.document import Document, FileSpan, Media, MediaSource, Source,
 from kosmos.data.fingerprint import digest_of
 from kosmos.data.foreign import calling
 from kosmos.data.media_in_common import advice_on
+from kosmos.data.sources.source import RowSource
 from kosmos.errors import SampleError
 
 KEPT = 4096
@@ -36,12 +37,15 @@ class Duplicates:
     """Of the held-out ones, such as are also trained on."""
     about_trained_media: int = 0
     """Of the other held-out ones, such as are about a medium, or the same piece of one, that is trained on."""
+    same_ids: int = 0
+    """Documents whose row has the id of another before it, of those that were compared."""
     advice: str = ""
     """What to do about these; empty where there are none, or nothing is known."""
 
     def told(self) -> str:
         """For a person."""
         line = f"{self.repeated:,} of {self.documents:,} documents repeat others in text and media"
+        line += f", {self.same_ids:,} have the id of another" if self.same_ids else ""
         if not self.held_out:
             return line
         line = f"{line}; {self.held_out_and_trained:,} of {self.held_out:,} held-out ones are also trained on"
@@ -82,12 +86,13 @@ def find_duplicates(
                         found[count], media = _digest(document)
                         count += 1
                         of_media(number, media)
+                        ids.append(_of_id(source, row))
                 except SampleError:  # is named by whoever decodes it
                     pass
                 advance(1, total)
         return found[:count]
 
-    known = array("Q")
+    known, ids = array("Q"), array("Q")
     of_scored: list[tuple[int, Sequence[int]]] = []
     trained = digests(sources, lambda _, media: known.extend(media))
     scored = digests(held_out, lambda number, media: of_scored.append((number, media)))
@@ -96,8 +101,19 @@ def find_duplicates(
     is_trained = np.isin(scored, trained)
     shared = _about(known, of_scored, is_trained)
     advice = advice_on(held_out[min(shared)]) if shared else ""
-    about = len(shared)
-    return Duplicates(len(every), repeated, len(scored), int(is_trained.sum()), about, advice)
+    of_rows = np.frombuffer(ids, np.uint64)
+    of_rows = of_rows[of_rows > 0]
+    same_ids = len(of_rows) - len(np.unique(of_rows))
+    return Duplicates(len(every), repeated, len(scored), int(is_trained.sum()), len(shared), same_ids, advice)
+
+
+def _of_id(source: Source, row: int) -> int:
+    """64 bits of the own id of a row among those of its source; 0 where it has none. Raises SampleError where it cannot
+    be read."""
+    identity = source.id_of(row) if isinstance(source, RowSource) and not source.cuts_texts else None
+    if not isinstance(identity, str | int):
+        return 0
+    return int.from_bytes(blake2b(ascii((source.name, str(identity))).encode(), digest_size=8).digest(), "little")
 
 
 def _about(known: array[int], scored: Sequence[tuple[int, Sequence[int]]], is_trained: NDArray[np.bool_]) -> list[int]:

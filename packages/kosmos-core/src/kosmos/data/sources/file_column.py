@@ -26,9 +26,15 @@ def named_file(row: Row, suffixes: Mapping[str, tuple[str, ...]]) -> dict[str, s
     claims = suffixes.get(suffix := PurePosixPath(name).suffix.lower(), ())
     if len(claims) == 1:
         return {claims[0]: FILE_NAME}
+    if not suffix:
+        first = next(iter(suffixes.values()))[0]
+        raise SampleError(
+            f"{FILE_NAME}: {name!r:.120} has no suffix to tell its modality by; name that, and the file beside that "
+            f"has one is found: columns: {{{first}: {FILE_NAME}}}"
+        )
     what = (
         f"may be {' or '.join(claims)}; say which: columns: {{{claims[0]}: {FILE_NAME}}}"
         if claims
         else ("is of no installed modality")
     )
-    raise SampleError(f"{FILE_NAME}: {suffix or name!r} {what}")
+    raise SampleError(f"{FILE_NAME}: {suffix!r} {what}")

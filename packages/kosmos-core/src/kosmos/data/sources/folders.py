@@ -237,21 +237,6 @@ def refuse_rows_beside(media: ClassFolderTable, files: Sequence[str]) -> None:
     )
 
 
-def refuse_media_beside(folder: Path, files: Sequence[str], suffixes: Collection[str]) -> None:
-    """Raises DataError where media of the run lie beside text files: the texts are meant to be theirs, most likely.
-
-    Args:
-        files: as ``list_files`` gives them.
-        suffixes: of media of the run.
-    """
-    if media := [name for name in files if suffix_of(name) in suffixes]:
-        raise DataError(
-            f"{folder}: holds {len(media)} files of media (such as {media[0]}) beside .txt files of other names; to "
-            f"train on pairs, give text and medium one name ({PurePosixPath(media[0]).stem}.txt) or list them in a "
-            f"{MANIFEST}; to train on the texts alone, leave the modality out or move them"
-        )
-
-
 def what_lacks(files: Sequence[str], suffixes: Mapping[str, Sequence[str]]) -> str:
     """What a folder lacks that holds no data, and what it has.
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.file_names import stem_of, suffix_of
+from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.joined import ClassFolderTable, Rooted
 from kosmos.data.sources.list_advice import as_rows
 from kosmos.data.sources.list_lines import Lines, candidates, first_lines
 from kosmos.data.sources.source import Table
 from kosmos.errors import DataError
+from kosmos.names import listed
 
 MOST_FILES, MOST_LINES = 256, 50
 """Looked at: files, and the first lines of each."""
@@ -65,6 +68,33 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked:
     return replace(media, remark=few or ("" if asked else _told_of_one_class(media)))
 
 
+def refuse_media_beside(folder: Path, files: Sequence[str], suffixes: Collection[str]) -> None:
+    """Raises DataError where media of the run lie beside text files: the texts are meant to be theirs, most likely.
+
+    Args:
+        files: as ``folders.list_files`` gives them.
+        suffixes: of media of the run.
+    """
+    if not (media := [name for name in files if suffix_of(name) in suffixes]):
+        return
+    known, first = _Known.of(media), media[0]
+    texts = [name for name in candidates(files, known.stems, known.suffixes) if suffix_of(name) == ".txt"]
+    for name in texts[:MOST_FILES]:
+        lines = first_lines(folder, name, LEAST_BYTES, known.suffixes, known.is_medium)
+        said = _Said.of(lines, known)
+        if said.is_list_of_texts(name, known, set(), lines.share):
+            raise DataError(
+                f"{folder}: {name} lists its {len(media)} files of media ({' '.join(said.line.split()):.60}); to train "
+                "on pairs write its lines into a metadata.csv (file_name,text), to train on the texts alone move the "
+                "media"
+            )
+    raise DataError(
+        f"{folder}: holds {len(media)} files of media (such as {first}) beside .txt files of other names; to "
+        f"train on pairs, give text and medium one name ({stem_of(first)}.txt) or list them in a "
+        f"{MANIFEST}; to train on the texts alone, leave the modality out or move them"
+    )
+
+
 def _told_of_one_class(media: ClassFolderTable) -> str:
     """What is to be said where the same is learned of each medium; empty where it is not."""
     names = {name.split("/")[-2] for name in media.files}
@@ -83,6 +113,21 @@ def mentioned_beside(table: Table) -> Iterator[str]:
     classes = table.table if isinstance(table, Rooted) else table
     if isinstance(classes, ClassFolderTable) and classes.remark:
         yield classes.remark
+    if isinstance(classes, ClassFolderTable) and classes.named:
+        yield from _told_of_private(classes)
+
+
+def _told_of_private(media: ClassFolderTable) -> Iterator[str]:
+    """Of folders whose names begin as those of what is no class, such as ``_background_noise_``."""
+    counts = Counter(name.split("/")[-2] for name in media.files)
+    private = sorted(name for name in counts if name.startswith("_"))
+    if private and len(private) < len(counts):
+        count = sum(counts[name] for name in private)
+        yield (
+            f"{listed(private, at_most=3)}: {'a folder is a class' if len(private) == 1 else 'folders are classes'} as "
+            f"all others are ({count} of {len(media)} files), though names that begin with _ mostly mean something "
+            "else; move what is no class elsewhere"
+        )
 
 
 @dataclass(frozen=True)

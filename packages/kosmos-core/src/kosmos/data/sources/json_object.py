@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +13,11 @@ from kosmos.data.sources.chat_turns import OPENAI, SHAREGPT
 from kosmos.data.sources.columns import did_you_mean
 from kosmos.data.sources.file_names import rows_suffix
 from kosmos.data.sources.json_pieces import BEGIN, PIECE, JsonText, Readable
+from kosmos.data.sources.source import Table
 from kosmos.data.sources.time_names import time_name
 from kosmos.data.sources.well_known import is_medium
 from kosmos.data.unpacked import unpacked, without_packing
-from kosmos.errors import DataError
+from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
 MOST_LOOKED_AT = 64 << 20
@@ -66,6 +68,8 @@ class _Value(NamedTuple):
     """Whether it is rows that have a start and an end, and name no file."""
     is_of_pieces: bool = False
     """Whether they are of one medium, which is named nowhere: they have nothing else that is a text or a name."""
+    pieces: str = ""
+    """The key of the first row under which its own pieces are listed, with their times; empty where there is none."""
 
 
 def told_of_file(path: Path) -> str:
@@ -95,7 +99,25 @@ def told_of_row(row: Mapping[str, Any], path: Path) -> str:
     return _told([_value_of(key, value) for key, value in row.items()], path)
 
 
+def told_of_rows(table: Table, path: Path, field: str) -> str:
+    """What to do about rows of which none can be read; empty where nothing is known. For messages.
+
+    Args:
+        path: of their file.
+        field: the key that they stand under in it; empty where none was named.
+    """
+    with suppress(SampleError):
+        if len(table) and (key := _key_of_pieces(table.row(0))):
+            return f"; under {key!r} are pieces of a row's medium with their times; {_NAMED}"
+    return "" if field else told_of_file(path)
+
+
 def _told(values: Sequence[_Value], path: Path) -> str:
+    if nested := next((value for value in values if value.pieces), None):
+        return (
+            f"; the file is one object, and under {nested.key!r} are media, each with its pieces and their times under "
+            f"{nested.pieces!r}; {_NAMED}"
+        )
     if pieces := next((value.key for value in values if value.is_of_pieces), ""):
         return (
             f"; the file is one object, and under {pieces!r} are pieces of one medium, which is named nowhere; {_NAMED}"
@@ -140,7 +162,14 @@ def _value_of(key: str, value: Any) -> _Value:
     is_rows = is_rows and value[0].keys().isdisjoint((*OPENAI, *SHAREGPT))
     has_times = is_rows and _has_times(value[0])
     of_pieces = has_times and not any(map(_is_of_rows, *zip(*value[0].items(), strict=True)))
-    return _Value(key, is_rows, frozenset(value) if isinstance(value, Mapping) else None, has_times, of_pieces)
+    keys = frozenset(value) if isinstance(value, Mapping) else None
+    return _Value(key, is_rows, keys, has_times, of_pieces, _key_of_pieces(value[0]) if is_rows else "")
+
+
+def _key_of_pieces(row: Mapping[str, Any]) -> str:
+    """Under which key of a row the pieces of its medium are listed, each with its times; empty where there are none."""
+    lists = {key: value for key, value in row.items() if isinstance(value, list) and value}
+    return next((k for k, found in lists.items() if isinstance(found[0], Mapping) and _has_times(found[0])), "")
 
 
 def _has_times(row: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from kosmos.data.sources.file_lists import refuse_list
 from kosmos.data.sources.file_names import COMPRESSED, rows_suffix, suffix_of
 from kosmos.data.sources.file_options import read_options
 from kosmos.data.sources.given import refuse_noted
+from kosmos.data.sources.index_files import refuse_media_beside
 from kosmos.data.sources.joined import join
 from kosmos.data.sources.json_list import hold_lines, index_json
 from kosmos.data.sources.jsonl import JsonlTable, index_jsonl
@@ -262,7 +263,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
     if (pairs := find_pairs(path, files, suffixes, wanted, request.left_out, request.timed)) is not None:
         layout.check({*pairs.modalities.values(), "text"})
         return finish(replace(pairs, below=_below(path, request.root)), layout, request, name_files=False)
-    if request.asked and (media := bare_media(path, files, suffixes, request.left_out)) is not None:
+    if request.asked and (media := bare_media(path, files, suffixes, request.left_out, wanted)) is not None:
         layout.check(set(media.modalities.kinds))
         return finish(replace(media, below=_below(path, request.root)), layout, request, name_files=False)
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
@@ -273,7 +274,7 @@ def _from_folder(path: Path, request: Request) -> Parts:
     if (found := folders.data_files(path, files)) is not None:
         refuse_links_out(path, found[1], request.root)
         if found[0] == ".txt":
-            folders.refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & wanted])
+            refuse_media_beside(path, files, [s for s, claims in suffixes.items() if set(claims) & wanted])
         folders.count_beside(files, found[1], () if found[0] == ".txt" else suffixes, request.left_out)
         return _from_files(path, found[1], found[0], request)
     raise DataError(f"{path}: {folders.what_lacks(files, suffixes)}")

@@ -31,7 +31,7 @@ from kosmos.data.sources.forms import ASKS
 from kosmos.data.sources.index_files import mentioned_beside
 from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import JsonListTable, begins_list
-from kosmos.data.sources.json_object import told_of_file, told_of_row
+from kosmos.data.sources.json_object import told_of_row, told_of_rows
 from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import ROLES, DefaultLayout
@@ -243,7 +243,7 @@ def finish(
     if facts.readable == 0:
         listed_in = Path(request.path)
         misnamed = listed_in.suffix != ".json" and begins_list(listed_in)
-        advice = told_of_file(listed_in)
+        advice = told_of_rows(table, listed_in, request.options.field)
         if misnamed:
             advice = f"; it is one JSON list, as a .json file: name it {listed_in.stem}.json"
         what = f"{request.path}: none of its {len(table)} rows can be read"
