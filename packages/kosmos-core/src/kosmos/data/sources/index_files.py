@@ -10,10 +10,10 @@ from pathlib import Path
 
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.file_names import stem_of, suffix_of
-from kosmos.data.sources.folders import MANIFEST
+from kosmos.data.sources.folders import MANIFEST, tells_of_data
 from kosmos.data.sources.joined import ClassFolderTable, Rooted
 from kosmos.data.sources.list_advice import as_rows
-from kosmos.data.sources.list_lines import Lines, candidates, first_lines
+from kosmos.data.sources.list_lines import KINDS, Lines, candidates, first_lines
 from kosmos.data.sources.source import Table
 from kosmos.errors import DataError
 from kosmos.names import listed
@@ -41,8 +41,10 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked:
     Raises:
         DataError: a file is a list that says something of many of them: their texts are there, most likely.
     """
-    known, told, left, few = _Known.of(media.files), set[str](), BYTES_OF_ALL, ""
-    for name in candidates(files, known.stems, known.suffixes)[:MOST_FILES]:
+    lists = candidates(files, frozenset(map(suffix_of, media.files)))
+    known = _Known.of(media.files if lists else ())  # of a million it takes some seconds
+    told, left, few = set[str](), BYTES_OF_ALL, ""
+    for name in known.not_of_one(lists)[:MOST_FILES]:
         most_bytes = max(LEAST_BYTES, min(left, MOST_BYTES))
         lines = first_lines(media.folder, name, most_bytes, known.suffixes, known.is_medium)
         left -= sum(map(len, lines.lines))
@@ -78,8 +80,7 @@ def refuse_media_beside(folder: Path, files: Sequence[str], suffixes: Collection
     if not (media := [name for name in files if suffix_of(name) in suffixes]):
         return
     known, first = _Known.of(media), media[0]
-    texts = [name for name in candidates(files, known.stems, known.suffixes) if suffix_of(name) == ".txt"]
-    for name in texts[:MOST_FILES]:
+    for name in [name for name in files if suffix_of(name) == ".txt" and not tells_of_data(name)][:MOST_FILES]:
         lines = first_lines(folder, name, LEAST_BYTES, known.suffixes, known.is_medium)
         said = _Said.of(lines, known)
         if said.is_list_of_texts(name, known, set(), lines.share):
@@ -97,10 +98,9 @@ def refuse_media_beside(folder: Path, files: Sequence[str], suffixes: Collection
 
 def _told_of_one_class(media: ClassFolderTable) -> str:
     """What is to be said where the same is learned of each medium; empty where it is not."""
-    names = {name.split("/")[-2] for name in media.files}
-    if len(names) > 1 or len(media) < 2:
+    name = media.files[0].split("/")[-2]
+    if len(media) < 2 or any(other.split("/")[-2] != name for other in media.files):
         return ""
-    name = names.pop()
     return (
         f"all {len(media)} media lie in folders of one name, so that {name!r} is learned of each, whatever it holds; "
         "if they have texts, name the file of these as the source, or list them in a metadata.csv (file_name,text); to "
@@ -161,6 +161,10 @@ class _Known:
         """How many media a list in a folder may be of: those below it, or where there are none, all."""
         below = sum(size for path, size in self.sizes.items() if f"{path}/".startswith(folder and f"{folder}/"))
         return min(below or len(self.stems), len(self.stems))
+
+    def not_of_one(self, files: Sequence[str]) -> list[str]:
+        """Those of the files that may be of several media: others have the name of one."""
+        return [name for name in files if suffix_of(name) in KINDS or stem_of(name) not in self.stems]
 
     def is_medium(self, name: str) -> bool:
         """Whether something is the name of a medium, with or without its suffix."""

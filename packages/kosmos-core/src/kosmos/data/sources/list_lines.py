@@ -6,14 +6,14 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kosmos.data.open_files import read_bytes
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
-from kosmos.data.sources.file_names import stem_of, suffix_of
+from kosmos.data.sources.file_names import suffix_of
 from kosmos.data.sources.folders import tells_of_data
 from kosmos.data.sources.json_pieces import BEGIN, JsonText
 from kosmos.data.sources.media import resolve
@@ -46,19 +46,24 @@ class Lines(NamedTuple):
     """Whether the file is a table, in which what names no file may be a row all the same."""
 
 
-def candidates(files: Sequence[str], stems: Collection[str], suffixes: Collection[str]) -> list[str]:
+def candidates(files: Sequence[str], suffixes: Collection[str]) -> list[str]:
     """The files that may list media: first those of ``KINDS``, then of others those of rare suffixes first.
 
     Args:
         files: as ``folders.list_files`` gives them.
-        stems: of the media. A file of this name is of one medium.
         suffixes: of the media.
     """
-    left = [name for name in files if not tells_of_data(name) and suffix_of(name) not in NO_LISTS]
+    left = [
+        name for name in files
+        if ((suffix := suffix_of(name)) in KINDS or suffix not in suffixes)
+        and suffix not in NO_LISTS and not tells_of_data(name)
+    ]  # fmt: skip
     counts = Counter(map(suffix_of, left))
-    others = [n for n in left if (s := suffix_of(n)) not in KINDS and s not in suffixes and stem_of(n) not in stems]
-    others.sort(key=lambda name: (counts[suffix_of(name)], name.count("/"), name))
-    return [name for name in left if suffix_of(name) in KINDS] + others
+    return sorted(left, key=lambda name: _in_order(name, counts))  # stays as it was among those of KINDS
+
+
+def _in_order(name: str, counts: Mapping[str, int]) -> tuple[int, int]:
+    return (0, 0) if (suffix := suffix_of(name)) in KINDS else (counts[suffix], name.count("/"))
 
 
 def first_lines(
