@@ -165,6 +165,7 @@ def test_a_compressed_list_is_found_too(open_, tmp_path) -> None:
         ("boxes.json", json.dumps([{"file": "cat/1.png", "box": [0, 1, 2, 3]}, {"file": "dog/2.png", "box": [1] * 4}])),
         ("labels.json", json.dumps({"cat/1.png": "cat", "dog/2.png": "dog"})),
         ("names.json", json.dumps({"0": ["n01", "tabby cat"], "1": ["n02", "terrier"]})),
+        ("train.json", json.dumps({"cat": ["cat/1"] * 3, "dog": ["dog/2", "dog/20"]})),
         ("files.lst", "cat/1.png 0\ndog/2.png 1\n"),
         ("fetch.log", "cat/1.png saved\ndog/2.png saved\n"),
         ("index.html", "1.png the first\n2.png the second\n"),

@@ -173,13 +173,19 @@ class _Known:
     def named_by(self, fields: Sequence[str]) -> tuple[str | None, int]:
         """The medium that a line names, and the place of its name: a file anywhere, else a name without a suffix, that
         in front, or elsewhere one that is no word and no short number."""
+        found: tuple[str | None, int] = (None, 0)
         for place, one in enumerate(fields):
-            if (last := one.rpartition("/")[2]) in self.names:
+            last = one.rpartition("/")[2] if "/" in one else one
+            if last in self.names:
                 return stem_of(last), place
-        for place, one in enumerate(fields):
-            if (last := one.rpartition("/")[2]) in self.stems and (_is_telling(last) or (not place and one == last)):
-                return last, place
-        return None, 0
+            if found[0] is None and last in self.stems and (_is_telling(last) or (not place and one == last)):
+                found = last, place
+        return found
+
+    def _is_path(self, name: str) -> bool:
+        """Whether something is a medium with its folder, without a suffix."""
+        folder, slash, last = name.rpartition("/")
+        return bool(slash) and last in self.stems and folder.rpartition("/")[2] in self.folders
 
     def is_of_file(self, fields: Sequence[str]) -> bool:
         """Whether a line names a file as media are named, be it one that is not there."""
@@ -191,7 +197,7 @@ class _Known:
         Args:
             place: of the name of the file.
         """
-        more = [field for field in fields if suffix_of(field) not in self.suffixes]
+        more = [field for field in fields if suffix_of(field) not in self.suffixes and not self._is_path(field)]
         more = more if len(more) < len(fields) else [*more[:place], *more[place + 1 :]]
         said = [field for field in more if field not in self.folders and not _FIGURE.fullmatch(field)]
         return any(map(str.isalpha, "".join(said)))

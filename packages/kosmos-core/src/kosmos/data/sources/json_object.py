@@ -106,10 +106,12 @@ def told_of_rows(table: Table, path: Path, field: str) -> str:
         path: of their file.
         field: the key that they stand under in it; empty where none was named.
     """
+    if not field and (advice := told_of_file(path)):
+        return advice
     with suppress(SampleError):
         if len(table) and (key := _key_of_pieces(table.row(0))):
             return f"; under {key!r} are pieces of a row's medium with their times; {_NAMED}"
-    return "" if field else told_of_file(path)
+    return ""
 
 
 def _told(values: Sequence[_Value], path: Path) -> str:

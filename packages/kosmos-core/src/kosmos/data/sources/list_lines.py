@@ -105,8 +105,8 @@ def _fields(line: str) -> list[str]:
 
 def _fields_of_any(line: str) -> list[str]:
     """As ``_fields``, without the keys and brackets of YAML."""
-    fields = (field.strip("\"'*()[]{}<>-" if field == "-" else "\"'*()[]{}<>") for field in _APART.split(line))
-    return [field for field in fields if field and not field.endswith(":")] or [""]
+    fields = (field.strip("\"'*()[]{}<>") for field in _APART.split(line))
+    return [field for field in fields if field not in ("", "-") and not field.endswith(":")] or [""]
 
 
 def _json_rows(data: bytes, suffixes: Collection[str], is_medium: Callable[[str], bool]) -> Iterator[list[str]]:
@@ -124,7 +124,7 @@ def _json_rows(data: bytes, suffixes: Collection[str], is_medium: Callable[[str]
             elif begins == "[":
                 for begin, end in text.elements():
                     value = text.parsed(begin, end)
-                    if isinstance(value, dict):
+                    if isinstance(value, dict) or not names:
                         yield row(value)
                     else:
                         own.append(value)
