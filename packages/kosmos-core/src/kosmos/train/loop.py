@@ -29,6 +29,7 @@ from kosmos.runtime.parallel import Parallel
 from kosmos.train import gradients, memory
 from kosmos.train.backward import Backward
 from kosmos.train.broken import broken
+from kosmos.train.by_ranks import first, union
 from kosmos.train.compiling import compilations, compile_blocks, try_kernels
 from kosmos.train.flops import FlopMeter
 from kosmos.train.guards import Guard, advice_on, whence
@@ -299,13 +300,13 @@ class Trainer:
     def _agree_on_kernels(self, reasons: list[str | None]) -> None:
         """None uses them where one cannot: ranks that share matrices hold copies of the norms' weights, which stay the
         same only by the same code."""
-        if reason := _first(reasons):
+        if reason := first(reasons):
             give_up_kernels(self.model)
             self.report(f"warning: {UNCOMPILED}: steps take longer: {reason}")
 
     def _agree_on_compiling(self, reasons: list[str | None]) -> None:
         """Copies of a weight stay the same only where every rank steps by the same code."""
-        if (reason := _first(reasons)) and isinstance(self.optimizer, Parameterwise):
+        if (reason := first(reasons)) and isinstance(self.optimizer, Parameterwise):
             self.optimizer.compile = False
             self.report(f"warning: the optimizer's step is not compiled and takes twice as long or more: {reason}")
 
@@ -346,7 +347,7 @@ class Trainer:
         tensors |= {stored.OPTIMIZER + name: t for name, t in states.items()}
         tensors |= self.reference.tensors() if self.reference else {}
         feeds = self.parallel.gather(self.data_state)
-        data = {"lanes": {k: v for f in feeds for k, v in f["lanes"].items()}, "deadly": _union(feeds)}
+        data = {"lanes": {k: v for f in feeds for k, v in f["lanes"].items()}, "deadly": union(feeds)}
         return tensors, {
             "step": self.step, "tokens": self.tokens, "data": data, "budget": self.budget.state(),
             "guard": self.guard.state(), "parts": self.passes.parts, "order": self.order, "optimizer": values,
@@ -390,15 +391,3 @@ class Trainer:
         self.guard.load(guard)
         self.flops.load(costs)
         self.tokens = tokens
-
-
-def _union(feeds: list[dict[str, Any]]) -> list[list[int]]:
-    return [list(d) for d in sorted({tuple(d) for f in feeds for d in f["deadly"]})]
-
-
-def _first(reasons: list[str | None]) -> str | None:
-    """Of all ranks' reasons the first, with its rank where there are several."""
-    found = next(((rank, reason) for rank, reason in enumerate(reasons) if reason), None)
-    if found is None:
-        return None
-    return found[1] + (f" (rank {found[0]})" if len(reasons) > 1 else "")
