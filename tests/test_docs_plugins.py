@@ -58,6 +58,10 @@ def test_the_package_of_a_page_runs_as_the_page_says(
     (tmp_path / "measurements.csv").write_text("1\n2\n3\n")
     if (installed_pages()[0] / kind / "run.yaml").exists():
         (tmp_path / "run.yaml").write_text((installed_pages()[0] / kind / "run.yaml").read_text())
+    for block in blocks("text", "data: ", KINDS / f"{kind}.md"):
+        file = tmp_path / block.marker.removeprefix("data: ")
+        file.parent.mkdir()
+        file.write_text(block.text)
     said = ""
     for number, line in enumerate(commands_of(kind)):
         arguments = quick(line, kind)
@@ -117,6 +121,12 @@ def check_dataset(folder: Path, said: str) -> None:
     assert set(metrics(folder / "runs" / "text-001")[0]["loss_by_source"]) <= {"weekdays", "sums"}
 
 
+def check_corpus(folder: Path, said: str) -> None:
+    assert "proverbs: 3 documents, 1 held out" in said
+    assert "«More haste, less speed.</s>»" in said
+    assert metrics(folder / "runs" / "text-001")
+
+
 def check_metric(folder: Path, said: str) -> None:
     trained(folder, said, output="shapes", names="first_words")
     assert re.search(r"^generated, shapes: documents 2, .*first_words 0", said, re.MULTILINE)
@@ -167,6 +177,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "connector": check_connector,
     "backbone": lambda folder, said: trained(folder, said, output="gru", names="name: gru"),
     "dataset": check_dataset,
+    "corpus": check_corpus,
     "metric": check_metric,
     "optimizer": check_optimizer,
     "schedule": check_schedule,

@@ -107,7 +107,7 @@ def with_transcripts(at_home: Path) -> Path:
         "corpus/txt/p1/0.txt": "Hello\nyou.\n",
         "corpus/txt/p2/0.txt": "Bye.",
     }
-    media = [f"talks/{name}.flac" for name in "abcd"] + ["corpus/wav48/p1/0.flac", "corpus/wav48/p2/0.flac"]
+    media = [f"talks/{name}.flac" for name in "abcd"] + ["corpus/sounds/p1/0.flac", "corpus/sounds/p2/0.flac"]
     for name, text in {**files, **dict.fromkeys(media, "medium")}.items():
         (at_home / name).parent.mkdir(parents=True, exist_ok=True)
         (at_home / name).write_text(text)
@@ -128,9 +128,16 @@ def test_transcripts_become_rows_as_the_page_says(with_transcripts: Path) -> Non
     assert found == [(f"{name}.flac", *piece) for name in "abcd" for piece in both]
     with pytest.raises(DataError, match="Transcripts in files of their own"):
         open_source("corpus", **known)
+    second = with_transcripts / "corpus/sounds/p2"
+    shutil.copy(second / "0.flac", second / "0_mic2.flac")
+    (second / "0.flac").rename(second / "0_mic1.flac")
     run_block(files)
     source = open_source("corpus", **known)
     assert [source.document(row).segments[1].text for row in range(2)] == ["Hello you.", "Bye."]
+    assert source.document(1).segments[0].source.name == "0_mic1.flac"
+    shutil.rmtree("corpus/txt")
+    with pytest.raises(SystemExit, match=r"no \*\.flac has the name of one of \*\.txt"):
+        run_block(files)
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)

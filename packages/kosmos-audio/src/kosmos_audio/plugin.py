@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kosmos import DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
+from kosmos import CorpusSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
 
 KOSMOS_API = 1
 
@@ -74,3 +74,16 @@ def kosmos_datasets() -> Iterator[DatasetSpec]:
         summary="Generated tones, sweeps and rhythms with descriptions.",
         modalities=("audio",),
     )
+
+
+@hookimpl
+def kosmos_corpora() -> Iterator[CorpusSpec]:
+    of_texts = {
+        "librispeech": "LibriSpeech: SPEAKER/CHAPTER/*.trans.txt beside the sounds.",
+        "ljspeech": "LJ Speech: metadata.csv of ID|text|normalized text, and wavs/.",
+        "vctk": "VCTK: txt/SPEAKER/*.txt, and wav48_silence_trimmed/ or wav48/.",
+        "kaldi": "A data folder of Kaldi: wav.scp and text, segments, utt2spk.",
+        "lhotse": "Manifests of Lhotse: cuts, or recordings and supervisions.",
+    }
+    for name, summary in of_texts.items():
+        yield CorpusSpec(name=name, target=f"kosmos_audio.corpora.{name}:read", summary=summary)

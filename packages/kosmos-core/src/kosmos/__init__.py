@@ -12,8 +12,8 @@ _PUBLIC = {
     "hookimpl": "kosmos.hookspecs",
     **dict.fromkeys(
         (
-            "API_VERSION ModalitySpec EncoderSpec ConnectorSpec BackboneSpec DatasetSpec MetricSpec "
-            "OptimizerSpec ScheduleSpec ObjectiveSpec TrackerSpec CommandSpec ObserverSpec"
+            "API_VERSION ModalitySpec EncoderSpec ConnectorSpec BackboneSpec DatasetSpec CorpusSpec "
+            "MetricSpec OptimizerSpec ScheduleSpec ObjectiveSpec TrackerSpec CommandSpec ObserverSpec"
         ).split(),
         "kosmos.components",
     ),
@@ -29,6 +29,7 @@ _PUBLIC = {
         "kosmos.data.document",
     ),
     "Documents": "kosmos.data.in_memory",
+    "CorpusFiles": "kosmos.data.sources.corpora",
     "chat_prompt": "kosmos.data.chat",
     "answered": "kosmos.data.asked",
     "log_probs": "kosmos.model.log_probs",
@@ -136,6 +137,7 @@ if TYPE_CHECKING:
     from kosmos.components import BackboneSpec as BackboneSpec
     from kosmos.components import CommandSpec as CommandSpec
     from kosmos.components import ConnectorSpec as ConnectorSpec
+    from kosmos.components import CorpusSpec as CorpusSpec
     from kosmos.components import DatasetSpec as DatasetSpec
     from kosmos.components import EncoderSpec as EncoderSpec
     from kosmos.components import MetricSpec as MetricSpec
@@ -173,6 +175,7 @@ if TYPE_CHECKING:
     from kosmos.data.slots import OnePerCell as OnePerCell
     from kosmos.data.slots import Pooled as Pooled
     from kosmos.data.slots import SlotCount as SlotCount
+    from kosmos.data.sources.corpora import CorpusFiles as CorpusFiles
     from kosmos.data.transfer import to_device as to_device
     from kosmos.deprecation import deprecated as deprecated
     from kosmos.errors import CheckpointError as CheckpointError

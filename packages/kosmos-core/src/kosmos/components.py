@@ -147,6 +147,18 @@ class DatasetSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CorpusSpec(Spec):
+    """``read(files: CorpusFiles) -> Iterable[tuple[str, row]] | None``: a layout of files that is read as rows.
+
+    It is asked of each folder or file that is named as data: None says that it is no such corpus. Rows are as those of
+    a JSONL file, each with its origin, as ``CorpusFiles.lines`` gives it, or are a SampleError, that says why not.
+    """
+
+    kind = "corpus"
+    positional = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class MetricSpec(Spec):
     """``factory(**options) -> metric``; ``metric(predictions: list[str], references: list[str]) -> float``.
 
@@ -229,6 +241,7 @@ KINDS: tuple[type[Spec], ...] = (
     ConnectorSpec,
     BackboneSpec,
     DatasetSpec,
+    CorpusSpec,
     MetricSpec,
     OptimizerSpec,
     ScheduleSpec,

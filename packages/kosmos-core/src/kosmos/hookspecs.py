@@ -25,6 +25,7 @@ from kosmos.components import (
     BackboneSpec,
     CommandSpec,
     ConnectorSpec,
+    CorpusSpec,
     DatasetSpec,
     EncoderSpec,
     MetricSpec,
@@ -69,6 +70,11 @@ def kosmos_datasets() -> Iterable[DatasetSpec]:  # type: ignore[empty-body]
 
 
 @hookspec
+def kosmos_corpora() -> Iterable[CorpusSpec]:  # type: ignore[empty-body]
+    """Layouts of folders and files that are known by what they hold, and read as rows."""
+
+
+@hookspec
 def kosmos_metrics() -> Iterable[MetricSpec]:  # type: ignore[empty-body]
     """Scores of generated against expected texts."""
 
@@ -109,6 +115,7 @@ HOOKS: dict[str, str] = {
     "connector": "kosmos_connectors",
     "backbone": "kosmos_backbones",
     "dataset": "kosmos_datasets",
+    "corpus": "kosmos_corpora",
     "metric": "kosmos_metrics",
     "optimizer": "kosmos_optimizers",
     "schedule": "kosmos_schedules",

@@ -321,7 +321,7 @@ def _at(path: str, error: ConfigError, factory: Any) -> ConfigError:
 
 def plural(kind: str) -> str:
     """Several components of a kind, in words."""
-    return "modalities" if kind == "modality" else f"{kind}s"
+    return {"modality": "modalities", "corpus": "corpora"}.get(kind, f"{kind}s")
 
 
 def check_registry(registry: object) -> None:

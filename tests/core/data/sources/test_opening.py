@@ -362,7 +362,7 @@ def test_open_source_needs_no_torch():
     assert run.stdout == "[]\n"
 
 
-def test_registry_is_only_asked_for_datasets_and_modalities(registry, rows):
+def test_registry_is_only_asked_for_datasets_corpora_and_modalities(registry, rows):
     asked = []
 
     class Watched:
@@ -371,7 +371,7 @@ def test_registry_is_only_asked_for_datasets_and_modalities(registry, rows):
             return registry.specs(kind)
 
     open_source(str(rows({"text": "x"})), split="train", registry=Watched(), modalities=())
-    assert set(asked) == {"dataset", "modality"}
+    assert set(asked) == {"dataset", "corpus", "modality"}
 
 
 def test_a_name_that_is_mistyped_is_no_hub_id(open_, tmp_path):

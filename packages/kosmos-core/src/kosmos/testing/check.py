@@ -19,6 +19,7 @@ from kosmos.testing.rules import (
     backbone,
     builds,
     connector,
+    corpus,
     dataset,
     encoder,
     gpu,
@@ -45,6 +46,7 @@ RULES: tuple[Rule, ...] = tuple(
         seeds,
         gpu,
         dataset,
+        corpus,
         training,
         objective,
     )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kosmos.components import DatasetSpec, Spec
 from kosmos.data.document import Source
 from kosmos.data.sources import folders
 from kosmos.data.sources.bare import bare_media
 from kosmos.data.sources.chosen import Chosen
+from kosmos.data.sources.corpora import open_corpus
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
 from kosmos.data.sources.file_lists import refuse_list
@@ -28,15 +28,15 @@ from kosmos.data.sources.links_out import refuse_links_out
 from kosmos.data.sources.misnamed import neighbour, refuse_several
 from kosmos.data.sources.not_read import NO_BYTES, is_empty
 from kosmos.data.sources.pairs import find_pairs
-from kosmos.data.sources.renamed import Renamed
-from kosmos.data.sources.request import Request, add_modalities, checked_root, finish
+from kosmos.data.sources.registered import Components, open_registered
+from kosmos.data.sources.request import Request, checked_root, finish
 from kosmos.data.sources.shards import open_each
 from kosmos.data.sources.splits import Split, splits_of_data
 from kosmos.data.sources.textfiles import index_prompts, index_text
 from kosmos.data.sources.texts_of_names import with_texts_beside
 from kosmos.data.sources.token_numbers import told_of_files
 from kosmos.data.unpacked import unpack_each, without_packing
-from kosmos.errors import ConfigError, DataError, EmptySplit
+from kosmos.errors import ConfigError, DataError
 from kosmos.names import did_you_mean as nearest_name
 from kosmos.names import listed
 from kosmos.patterns import is_pattern, matched, pattern_name
@@ -45,18 +45,6 @@ if TYPE_CHECKING:
     from kosmos.data.sources.hub import HubTable
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(:[\w.-]+)?")
-
-
-class Components(Protocol):
-    """The part of ``kosmos.plugins.Registry`` that opening a source needs."""
-
-    def specs(self, kind: str) -> dict[str, Spec]: ...
-
-    def build(
-        self, kind: str, name: str, *args: Any, options: Mapping[str, Any] | None = None, path: str = ""
-    ) -> Any: ...
-
-    def why_absent(self, kind: str, name: str) -> str: ...
 
 
 class Parts(Protocol):
@@ -135,7 +123,7 @@ def open_parts(
         if template is not None or columns or root is not None or chosen is not None:
             which = "template, columns and root do not apply to it, nor does a held_out by a column"
             raise ConfigError(f"dataset {path!r} makes its own documents: {which}")
-        return _registered(path, registry, modalities, name, options or {}, where)
+        return open_registered(path, registry, modalities, name, options or {}, where)
     request = Request(
         path=path,
         name=name or short_name(path),
@@ -161,41 +149,6 @@ def short_name(path: str) -> str:
     return re.sub(r"\.(jsonl?|ndjson|parquet|[ct]sv|tar|txt)$", "", without_packing(last))
 
 
-@dataclass(frozen=True)
-class _Registered:
-    """A dataset of a plugin, which makes each part by itself (``Parts``)."""
-
-    path: str
-    registry: Components
-    name: str | None
-    options: Mapping[str, Any]
-    prefix: str
-    """What messages on its options begin with."""
-
-    def part(self, split: Split, share: float) -> Source:
-        source: Source = self.registry.build("dataset", self.path, split, options=self.options, path=self.prefix)
-        if len(source) == 0:
-            raise EmptySplit(f"dataset {self.path!r}: its {split} part is empty")
-        return source if self.name in (None, source.name) else Renamed(str(self.name), source)
-
-    def whole(self) -> Source:
-        """What it holds out, if anything: some make what is trained on anew for ever."""
-        try:
-            return self.part("held_out", 0.0)
-        except EmptySplit:
-            return self.part("train", 0.0)
-
-
-def _registered(
-    path: str, registry: Components, modalities: Sequence[str], name: str | None, options: Mapping[str, Any], where: str
-) -> Parts:
-    spec = registry.specs("dataset")[path]
-    missing = sorted(set(spec.modalities) - set(modalities)) if isinstance(spec, DatasetSpec) else []
-    if missing:
-        raise DataError(f"dataset {path!r} holds {listed(missing)}, which this run has not; {add_modalities(missing)}")
-    return _Registered(path, registry, name, options, f"{where}.options" if where else f"dataset {path}")
-
-
 def _open_path(request: Request, registry: Components) -> Parts:
     path = Path(request.path)
     try:
@@ -204,8 +157,10 @@ def _open_path(request: Request, registry: Components) -> Parts:
     except (OSError, ValueError):
         there = folder = file = False
     if folder:
-        return _from_folder(path, request)
+        return _from_folder(path, request, registry)
     if file:
+        if (corpus := open_corpus(path.parent, [path.name], request, registry, is_file=True)) is not None:
+            return corpus
         return _from_files(path.parent, [path.name], rows_suffix(path.name), request)
     if there:
         raise DataError(f"data {request.path!r}: neither a file nor a folder; a pipe has to be written to a file first")
@@ -239,7 +194,7 @@ def _open_path(request: Request, registry: Components) -> Parts:
     )
 
 
-def _from_folder(path: Path, request: Request) -> Parts:
+def _from_folder(path: Path, request: Request, registry: Components) -> Parts:
     if (path / folders.MANIFEST).is_file():
         refuse_links_out(path, [folders.MANIFEST], request.root)
         return _from_manifest(path / folders.MANIFEST, request)
@@ -252,6 +207,8 @@ def _from_folder(path: Path, request: Request) -> Parts:
         refuse_links_out(path, found[1], request.root)
         folders.count_elsewhere(files, found[1], request.left_out)
         return _from_files(path, found[1], found[0], request)
+    if (corpus := open_corpus(path, files, request, registry)) is not None:
+        return corpus
     layout = request.layout()
     suffixes = folders.suffix_table(request.specs, request.modalities, layout.used(request.known))
     wanted = set(request.modalities)
