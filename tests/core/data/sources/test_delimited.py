@@ -266,5 +266,5 @@ def test_rows_that_are_added_while_a_file_is_read_change_nothing(open_, table):
 
 def test_what_stands_between_columns_is_said_where_it_is_another_sign(open_, tmp_path):
     (tmp_path / "metadata.csv").write_text("a|Two, two|two\nb|Zero, zero|zero\n")
-    with pytest.raises(DataError, match=r"a comma, a semicolon or a tab, and \| is a letter\. If the first line"):
+    with pytest.raises(DataError, match=r"a comma, a semicolon or a tab, and \| is a letter, .*If the first line"):
         open_(tmp_path / "metadata.csv")

@@ -2,7 +2,7 @@
 
 Most tables with tabs are written without quotes, and a quote there is a letter, as that of ``5" nail``. Others are
 written as CSV. So between tabs a line is always a row, and quotes are none of the text only where they are around the
-whole of a field.
+whole of a field. So it is between any character but a comma and a semicolon, where a source names one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import io
 import json
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +30,7 @@ from kosmos.data.sources.file_names import rows_suffix
 from kosmos.data.sources.jsonl import BLANK, MAX_ROW_BYTES, JsonlTable, index_jsonl
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.scan_cache import ScanRecord
+from kosmos.data.sources.source import Extent
 from kosmos.errors import DataError, SampleError
 
 SUFFIXES = (".csv", ".tsv")
@@ -42,7 +44,8 @@ _NEVER_CLOSED = "a quote is opened and never closed"
 _LONE_RETURN = "a carriage return stands in the row, outside of quotes; lines end in \\n or \\r\\n"
 _QUOTED = r'"[^"]*(?:""[^"]*)*"'
 _WHOLE = re.compile(_QUOTED)
-_FIELD = re.compile(rf"{TAB}({_QUOTED}(?={TAB}|\Z)|[^{TAB}]*)")
+OF_CSV = (",", ";")
+"""Between which a field in quotes may have several lines."""
 
 csv.field_size_limit(MAX_ROW_BYTES)  # of the whole process; 128 KiB unless told, which a text may exceed
 
@@ -59,6 +62,8 @@ class DelimitedTable(JsonlTable):
     delimiter: str = ","
     nested: tuple[str, ...] = ()
     """Those of the columns that hold lists or objects, written as JSON."""
+    given: bool = False
+    """Whether the source names the columns (``options.header``), and the first line is a row."""
 
     def read_by(self, layout: Layout) -> DelimitedTable:
         """The table with lists in the columns in which the layout has a use for them."""
@@ -74,15 +79,21 @@ class DelimitedTable(JsonlTable):
             return False
         return '"{}"'.format(value.replace('"', '""')).encode() in line
 
+    def extent(self) -> Extent:
+        found = super().extent()
+        return found._replace(rows=f"{found.rows} {self.names} {self.delimiter}")  # which a source may say
+
     def parse(self, line: bytes) -> Row:
         if len(line) > MAX_ROW_BYTES:
             raise SampleError(f"a row of more than {MAX_ROW_BYTES:,} bytes")
+        line = line.removeprefix(_BOM) if self.given else line
         try:
             fields = _fields(line.decode("utf-8"), self.delimiter, len(self.names))
         except UnicodeDecodeError as error:
             raise SampleError(not_utf8(error.start, "row")) from error
         if len(fields) != len(self.names):
-            raise SampleError(f"expected {len(self.names)} columns, as in the first line, got {len(fields)}")
+            where = "in options.header" if self.given else "in the first line"
+            raise SampleError(f"expected {len(self.names)} columns, as {where}, got {len(fields)}")
         row: dict[str, Any] = {name: field or None for name, field in zip(self.names, fields, strict=True)}
         for name in self.nested:
             if (field := row[name]) is not None:
@@ -90,8 +101,12 @@ class DelimitedTable(JsonlTable):
         return row
 
 
-def index_delimited(path: Path) -> DelimitedTable:
+def index_delimited(path: Path, delimiter: str = "", header: Sequence[str] = ()) -> DelimitedTable:
     """Find the rows of a CSV or TSV file; blank lines are none.
+
+    Args:
+        delimiter: what stands between columns; empty is as the file tells.
+        header: the columns, where the first line is a row already.
 
     Raises:
         DataError: it cannot be read or is UTF-16, its first line has no names or one twice, or a quote is never closed
@@ -100,17 +115,20 @@ def index_delimited(path: Path) -> DelimitedTable:
     forget(path)
     try:
         with open_rows(path) as stream:
-            names, delimiter, first = _header(stream, path)
+            names, delimiter, first = _header(stream, path, delimiter, tuple(header))
             above = "" if first == 1 else f" from row {first} on"
             record = ScanRecord(f"places of the rows of a table with {delimiter!r}{above}", [path])
             if (known := record.read()) is None:
-                found = _places_of_lines(path) if delimiter == TAB else _places_of_rows(stream, delimiter, path)
+                is_csv = delimiter in OF_CSV
+                found = _places_of_rows(stream, delimiter, path) if is_csv else _places_of_lines(path)
+                found[0, found[0] == len(_BOM)] = 0  # a line begins where the one before ends, or the file does
                 known = {"places": np.ascontiguousarray(found[:, first:])}
                 record.write(known)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     begin, end, line = known["places"]
-    return DelimitedTable((path,), np.zeros(len(begin), np.int32), begin, end, line, names, delimiter)
+    number = np.zeros(len(begin), np.int32)
+    return DelimitedTable((path,), number, begin, end, line, names, delimiter, given=bool(header))
 
 
 def _nested(field: str, name: str) -> Any:
@@ -132,11 +150,15 @@ def _nested(field: str, name: str) -> Any:
 def columns_of(path: Path) -> tuple[str, ...]:
     """The names of the columns. Raises DataError as ``index_delimited``, OSError where it cannot be read."""
     with open_rows(path) as stream:
-        return _header(stream, path)[0]
+        return _header(stream, path, "", ())[0]
 
 
-def _header(stream: BinaryIO, path: Path) -> tuple[tuple[str, ...], str, int]:
+def _header(stream: BinaryIO, path: Path, given: str, header: tuple[str, ...]) -> tuple[tuple[str, ...], str, int]:
     """The columns, what stands between them, and how many rows stand above the first of the table, theirs included.
+
+    Args:
+        given: what stands between them, where the source says it.
+        header: the columns, where the source names them.
 
     ``stream`` is left at the file's first character.
     """
@@ -144,14 +166,19 @@ def _header(stream: BinaryIO, path: Path) -> tuple[tuple[str, ...], str, int]:
     refuse_wide(first, path)
     place = len(_BOM) if first.startswith(_BOM) else 0
     stated = _STATED.fullmatch(first[place:]) if rows_suffix(path.name) == ".csv" else None
-    if stated is not None:
+    if given:
+        delimiter = given
+    elif stated is not None:
         delimiter = stated[1].decode()
     elif rows_suffix(path.name) == ".tsv":
         delimiter = TAB
     else:
         delimiter = max(DELIMITERS, key=lambda mark: first.count(mark.encode()))
+    if header:
+        stream.seek(place)
+        return header, delimiter, 0 if stated is None else 1
     stream.seek(place if stated is None else len(first))
-    if delimiter == TAB:
+    if delimiter not in OF_CSV:
         line = next((line for line in iter(lambda: stream.readline(MAX_ROW_BYTES), b"") if line.strip(BLANK)), b"")
     else:
         begin, end, _ = next(_places(stream, delimiter, path), (0, 0, 0))
@@ -224,21 +251,27 @@ def _fields(text: str, delimiter: str, columns: int = 0) -> list[str]:
     Raises:
         SampleError: a line ends in it as no file ends its lines.
     """
-    if delimiter == TAB:
-        return _between_tabs(text.removesuffix("\n").removesuffix("\r"), columns)
+    if delimiter not in OF_CSV:
+        return _in_a_line(text.removesuffix("\n").removesuffix("\r"), delimiter, columns)
     rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
     if len(rows) > 1:
         raise SampleError(_LONE_RETURN)
     return rows[0] if rows else []
 
 
-def _between_tabs(line: str, columns: int) -> list[str]:
-    fields = line.split(TAB)
+def _in_a_line(line: str, delimiter: str, columns: int) -> list[str]:
+    fields = line.split(delimiter)
     if '"' not in line and "\r" not in line:
         return fields
-    if len(fields) != columns:  # else every tab parts two fields, whatever is around it
-        fields = _FIELD.findall(TAB + line)
+    if len(fields) != columns:  # else every delimiter parts two fields, whatever is around it
+        fields = _field_between(delimiter).findall(delimiter + line)
     return [_without_quotes(field) for field in fields]
+
+
+@cache
+def _field_between(delimiter: str) -> re.Pattern[str]:
+    between = re.escape(delimiter)
+    return re.compile(rf"{between}({_QUOTED}(?={between}|\Z)|[^{between}]*)")
 
 
 def _without_quotes(field: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from kosmos.data.open_files import open_rows
-from kosmos.data.sources.delimited import TAB, DelimitedTable
+from kosmos.data.sources.delimited import OF_CSV, DelimitedTable
 
 _NOTHING = b' \t\r\n"'
 """Of such a line between tabs: what stands between columns and around fields."""
@@ -59,7 +59,7 @@ def _lines(table: DelimitedTable, path: Path) -> Iterator[int]:
 def _parts(content: bytes, delimiter: str) -> Iterator[tuple[bytes, bool]]:
     """The bytes of each row, and whether it has nothing in any column. Between tabs a line is a row, elsewhere lines
     may end in quotes."""
-    if delimiter == TAB:
+    if delimiter not in OF_CSV:
         yield from ((text, not text.strip(_NOTHING)) for text in io.BytesIO(content))
         return
     taken: list[bytes] = []

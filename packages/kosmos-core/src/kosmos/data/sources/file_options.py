@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -34,6 +34,10 @@ class FileOptions:
     texts and media."""
     field: str = ""
     """Key of the list of rows, of a .json file that is an object around one."""
+    delimiter: str = ""
+    """The character between the columns of a .csv or .tsv file; empty is as the file tells."""
+    header: Sequence[str] = ()
+    """The columns of a .csv or .tsv file whose first line is a row already."""
 
     def __post_init__(self) -> None:
         for name in ("chunk_chars", "max_text_bytes"):
@@ -47,6 +51,10 @@ class FileOptions:
                 raise ConfigError(f"options.{name}: expected {BAD_SAMPLE} or {other}, got {value!r:.40}")
         if not isinstance(self.field, str):
             raise ConfigError(f"options.field: expected the key of a list of rows, got {self.field!r:.40}")
+        mark: object = self.delimiter
+        if not isinstance(mark, str) or len(mark) > 1 or mark in ('"', "\n", "\r", "\0"):
+            raise ConfigError(f"options.delimiter: expected one character, and no quote or line end, got {mark!r:.40}")
+        _check_header(self.header)
 
     @property
     def spares(self) -> bool:
@@ -57,6 +65,13 @@ class FileOptions:
     def cuts(self) -> bool:
         """Whether long documents with media are cut."""
         return self.long_documents != BAD_SAMPLE
+
+    def check_table(self, where: str, *, is_table: bool) -> None:
+        """Raises ConfigError where an option of .csv and .tsv files is that of others."""
+        named = next((name for name in ("delimiter", "header") if getattr(self, name)), None)
+        if named is not None and not is_table:
+            before = f"{where}." if where else ""
+            raise ConfigError(f"{before}options.{named}: it is of .csv and .tsv files alone; name such a file")
 
     def check_pages(self, where: str, why: str) -> None:
         """Raises ConfigError where an option of documents of texts and media in order is that of others.
@@ -72,6 +87,17 @@ class FileOptions:
                 f"{before}options.{named[0]}: {why}; it is of rows of texts and media in turn, segments, and texts "
                 "with lists of media"
             )
+
+
+def _check_header(header: object) -> None:
+    """Raises ConfigError where it is no list of different names."""
+    is_list = isinstance(header, list | tuple) and all(isinstance(name, str) and name.strip() for name in header)
+    if not is_list:
+        raise ConfigError(f"options.header: expected the names of the columns, as [id, text], got {header!r:.60}")
+    names: Sequence[str] = header  # type: ignore[assignment]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"options.header: names column {twice!r} twice")
 
 
 def read_options(options: Mapping[str, Any], where: str) -> FileOptions:

@@ -29,13 +29,13 @@ def refuse_row_for_names(table: Table, path: str, suffixes: Collection[str]) -> 
         suffixes: of files that an installed modality reads.
     """
     own = table.table if isinstance(table, Rooted) else table
-    if not isinstance(own, DelimitedTable) or not len(table):
+    if not isinstance(own, DelimitedTable) or not len(table) or own.given:
         return
     for name in own.names:
         if PurePosixPath(name).suffix.lower() in suffixes or ("." in name and names_file(name, table.root(0))):
             raise DataError(
                 f"{path}: its first line ({listed(own.names, at_most=4):.120}) is to hold the names of the columns, "
-                "and looks like a row; write a line with the names above it"
+                "and looks like a row; write a line with the names above it, or name them (options: {header: [...]})"
             )
 
 
@@ -47,8 +47,10 @@ def told_of_names(columns: Collection[str], said: str) -> str:
     """
     told = []
     if any("|" in column for column in columns):
-        told.append("What stands between columns is a comma, a semicolon or a tab, and | is a letter")
+        letter = "What stands between columns is a comma, a semicolon or a tab, and | is a letter"
+        told.append(f"{letter}, unless it is named (options: {{delimiter: '|'}})")
     if not any(nearest(column, KNOWN) for column in columns):
-        told.append("If the first line of the file is a row already, write a line with the names of columns above it")
+        row = "If the first line of the file is a row already, write a line with the names of columns above it"
+        told.append(f"{row}, or name them (options: {{header: [...]}})")
     between = " " if said.endswith("?") else ". "
     return f"{between}{'. '.join(told)}" if told else ""

@@ -108,7 +108,7 @@ def open_parts(
         columns: role or modality to the column that holds it, where that is named otherwise.
         root: folder that the media which rows name are in; None is that of the file.
         options: of a registered dataset, or ``chunk_chars``, ``max_text_bytes``, ``learn``, ``missing_media``,
-            ``long_documents`` and ``field`` of files.
+            ``long_documents``, ``field``, ``delimiter`` and ``header`` of files.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
         asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
         choices: they are questions that offer several answers (``kosmos.data.sources.choices``).
@@ -282,7 +282,9 @@ def _from_files(folder: Path, names: Sequence[str], suffix: str, request: Reques
         layout = request.layout()
 
         def rows_of(path: Path) -> JsonlTable:
-            return index_delimited(path).read_by(layout) if suffix in DELIMITED else index_jsonl([path])
+            if suffix not in DELIMITED:
+                return index_jsonl([path])
+            return index_delimited(path, request.options.delimiter, request.options.header).read_by(layout)
 
         tables = open_each(paths, rows_of)
         if len(paths) > 1:  # of one alone it is said that it holds no rows

@@ -231,6 +231,9 @@ def finish(
     """
     refuse_cut(table, request.chosen)
     request.options.check_pages(request.where, "" if name_files else "a file of a folder is all that its text is of")
+    request.options.check_table(
+        request.where, is_table=isinstance(getattr(table, "tables", [table])[0], DelimitedTable)
+    )
     if request.options.field and not isinstance(table, JsonListTable):
         raise ConfigError(f"{request.path}: options.field is of a .json file alone, whose rows are a list in an object")
     if request.root is not None:
