@@ -16,6 +16,7 @@ from kosmos.config_checkpoint import CheckpointConfig
 from kosmos.config_held_out import HeldOutConfig
 from kosmos.config_length import LengthConfig
 from kosmos.config_profile import ProfileConfig, none_of_false
+from kosmos.config_rows import RowsConfig
 from kosmos.config_scored import ScoredConfig
 from kosmos.config_shots import ShotsConfig
 from kosmos.config_turns import TurnsConfig
@@ -114,26 +115,6 @@ class ModalityConfig(Strict):
     """Options of the modality's processor."""
 
     _written = field_validator("processor")(can_be_written)
-
-
-class RowsConfig(Strict):
-    """Rows and where their media are. A bare string is the path."""
-
-    path: str
-    """A folder, a file, files by a pattern (``data/part-*.jsonl``) or a hub id."""
-    name: str | None = None
-    """What metrics call it; None takes the last part of the path."""
-    root: Path | None = None
-    """Folder of the media that rows name; None is the folder of the file. Nothing outside of it is read."""
-    columns: dict[str, str] = Field(default_factory=dict)
-    """Modality or role, such as ``text``, to the column that holds it, where that has another name."""
-
-    _home = field_validator("path", "root", mode="before")(at_home)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_path(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
 
 
 class ChoicesConfig(ShotsConfig, RowsConfig):

@@ -14,8 +14,9 @@ import yaml
 from pydantic import ValidationError
 
 from kosmos.chats import LAYOUTS
-from kosmos.config import ChoicesConfig, ComponentConfig, RowsConfig, RunConfig, SourceConfig
+from kosmos.config import ChoicesConfig, ComponentConfig, RunConfig, SourceConfig
 from kosmos.config_length import LENGTHS
+from kosmos.config_rows import RowsConfig
 from kosmos.errors import ConfigError
 from kosmos.given import path_of
 from kosmos.mistakes import explain

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from kosmos.config import RunConfig
+from kosmos.config_rows import spread_references
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import LOOKED_AT, fingerprint_of, sampled_fingerprint
 from kosmos.data.foreign import first_line
@@ -34,7 +35,7 @@ def open_rows(
     name: str = "rows",
     split: Literal["train", "held_out"] | None = None,
     template: str | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
     root: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     registry: Registry | None = None,
@@ -49,7 +50,7 @@ def open_rows(
         name: what metrics call it.
         split: the part to train on or to hold out, by ``data.held_out`` or a column of splits; None is all rows.
         template: as of ``data.sources``, such as ``"[image:photo] Q: {question} A: → {answer}"``.
-        columns: likewise: role or modality to column.
+        columns: likewise: role or modality to column, or of ``references`` to several.
         root: folder of the media that rows name by paths; without one no row can name a file.
         options: likewise.
         registry: the plugins; None takes the installed ones.
@@ -67,6 +68,10 @@ def open_rows(
     """
     check_is("config", config, RunConfig, MADE_BY)
     check_registry(registry)
+    try:
+        roles = spread_references(columns or {})
+    except ValueError as error:
+        raise ConfigError(f"columns.{error}") from error
     if split not in (None, *get_args(Split)):
         raise ConfigError(f"split: expected 'train', 'held_out' or None, got {split!r:.60}")
     if not isinstance(name, str) or not name.strip():
@@ -79,7 +84,7 @@ def open_rows(
         modalities=tuple(config.modalities),
         specs=(registry or load_plugins(config.plugins)).specs("modality"),
         template=template,
-        columns=dict(columns or {}),
+        columns=roles,
         root=None,
         options=read_options(options or {}, ""),
     )

@@ -37,6 +37,7 @@ from kosmos.data.sources.right_answers import (
     REFERENCES,
     named_references,
     names_answers,
+    reference_roles,
     right_answers,
     several,
 )
@@ -139,7 +140,7 @@ class DefaultLayout:
         beside = times.columns_of(self.timed, named, columns)
         beside_question = forms.BELONG | forms.telling(columns) if ANSWERS in columns else forms.BELONG
         belong = beside_question.intersection(columns) if self._tops([forms.QUESTION], columns) else ()
-        roles = self._roles((*ROLES, REFERENCES, WEIGHT), columns)
+        roles = self._roles((*ROLES, *reference_roles(self.columns), WEIGHT), columns)
         tops = self._tops((*roles, *split_roles(self.columns), FILE_NAME, messages.OBJECTS), columns)
         return {*tops, *belong, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}
 
@@ -151,10 +152,11 @@ class DefaultLayout:
         return light, [top for top in (*self._media_tops(columns), *absent) if top not in light]
 
     def nested(self, columns: Collection[str]) -> set[str]:
-        tops = {*self._tops(self._roles(LISTS, columns), columns), *self._media_tops(columns)}
+        lists = LISTS[:-1] if len(reference_roles(self.columns)) > 1 else LISTS  # of several columns each holds a text
+        tops = {*self._tops(self._roles(lists, columns), columns), *self._media_tops(columns)}
         texts = {
             path for role, path in self.columns.items()
-            if role not in (*LISTS, *self.modalities) and not names_answers(path, self.columns)
+            if role not in (*lists, *self.modalities) and not names_answers(path, self.columns)
         }  # fmt: skip
         tops |= {path for path in self.columns.values() if names_answers(path, self.columns) and path in columns}
         return (tops - texts) | nested_tops(self.columns.values(), columns)
@@ -319,7 +321,7 @@ class DefaultLayout:
 
     def references(self, row: Row) -> tuple[str, ...]:
         if REFERENCES in self.columns:
-            return named_references(self.value(row, REFERENCES), self.column(REFERENCES))
+            return named_references(partial(self.value, row), self.columns)
         if ANSWERS not in row and ANSWERS not in self.columns:  # as of most rows
             return ()
         is_whole = self.value(row, "segments") is not None or self.chat(row) is not None

@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kosmos.data.sources.columns import is_empty, kind_of, text_value
@@ -18,6 +19,7 @@ from kosmos.errors import SampleError
 
 REFERENCES = "references"
 """What ``columns`` may name: the right answers to what a row asks, for metrics."""
+_ROLE = re.compile(rf"{REFERENCES}(\[\d+\])?")
 ANSWERS = "answers"
 """Column and role of a question's right answers, of which the most frequent one is learned."""
 _KEYS = ("answer", "text")
@@ -65,9 +67,23 @@ def learned_answer(value: Any, what: str) -> str:
     return Counter(said).most_common(1)[0][0]
 
 
-def named_references(value: Any, what: str) -> tuple[str, ...]:
-    """The right answers in the column that ``columns`` names for them. Raises SampleError as ``right_answers``."""
-    return tuple(answer for answer in right_answers(value, what) if answer.strip())
+def reference_roles(columns: Mapping[str, str]) -> list[str]:
+    """Roles of the columns that ``columns`` names for the right answers: ``references``, and ``references[1]`` and so
+    on where there are several columns (``kosmos.config_rows``)."""
+    return [role for role in columns if _ROLE.fullmatch(role)]
+
+
+def named_references(value_of: Callable[[str], Any], columns: Mapping[str, str]) -> tuple[str, ...]:
+    """The right answers in the columns that ``columns`` names for them.
+
+    Args:
+        value_of: what the row has in the column of a role.
+
+    Raises:
+        SampleError: as ``right_answers``.
+    """
+    found = (answer for role in reference_roles(columns) for answer in right_answers(value_of(role), columns[role]))
+    return tuple(answer for answer in found if answer.strip())
 
 
 def several(answers: Sequence[str]) -> tuple[str, ...]:

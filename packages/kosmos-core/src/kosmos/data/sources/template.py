@@ -36,6 +36,7 @@ from kosmos.data.sources.right_answers import (
     learned_answer,
     named_references,
     names_answers,
+    reference_roles,
     right_answers,
     several,
 )
@@ -110,7 +111,7 @@ class TemplateLayout:
         for part in self.parts:
             if isinstance(part, Value | Medium):
                 require_column(part.path, columns, "template")
-        for role in (GROUP, CHOSEN, REFERENCES, WEIGHT):
+        for role in (GROUP, CHOSEN, *reference_roles(self.columns), WEIGHT):
             if role in self.columns:
                 require_column(self.columns[role], columns, field_of(role))
 
@@ -134,7 +135,8 @@ class TemplateLayout:
         answers = [
             part.path for part in self.parts if isinstance(part, Value) and names_answers(part.path, self.columns)
         ]
-        lists = (*media, *answers, self.columns.get("clip", "clip"), *self._named_references)
+        named = self._named_references if len(self._named_references) < 2 else ()  # of several each holds a text
+        lists = (*media, *answers, self.columns.get("clip", "clip"), *named)
         tops = {top_column(path, columns) for path in lists}
         paths = [part.path for part in self.parts if isinstance(part, Value | Medium)]
         return {top for top in tops if top in columns} | nested_tops(paths, columns)
@@ -151,13 +153,13 @@ class TemplateLayout:
 
     def references(self, row: Row) -> tuple[str, ...]:
         if REFERENCES in self.columns:
-            return named_references(look_up(row, self.columns[REFERENCES]), self.columns[REFERENCES])
+            return named_references(lambda role: look_up(row, self.columns[role]), self.columns)
         path = next((part.path for part in self._learned if self._is_of_several(part)), None)
         return () if path is None else several(right_answers(look_up(row, path), path))
 
     @property
     def _named_references(self) -> list[str]:
-        return [self.columns[REFERENCES]] if REFERENCES in self.columns else []
+        return [self.columns[role] for role in reference_roles(self.columns)]
 
     @property
     def _learned(self) -> Iterator[Value]:
