@@ -35,7 +35,7 @@ KIND_AT = {
 }
 """Last part of a field's path to the kind of component that stands there."""
 _SECTION = "fields"
-HAVE_OPTIONS = [kind.kind for kind in KINDS if kind.kind not in ("command", "corpus")]
+HAVE_OPTIONS = [kind.kind for kind in KINDS if kind.kind != "command"]
 
 
 @dataclass(frozen=True)

