@@ -207,6 +207,22 @@ def test_a_command_in_wav_scp_is_refused_and_never_run(tmp_path: Path, line: str
     assert not (tmp_path / "made").exists()
 
 
+def test_a_folder_around_one_of_kaldi_says_where_it_is(tmp_path: Path) -> None:
+    files = {f"u{number:04}": tmp_path / "wav" / f"u{number:04}.wav" for number in range(12)}
+    for file in files.values():
+        sound(file, 0.1)
+    folder = kaldi(
+        tmp_path / "data" / "train",
+        wav_scp="".join(f"{key} {file}\n" for key, file in files.items()),
+        text="".join(f"{key} one two\n" for key in files),
+    )
+    with pytest.raises(DataError) as caught:
+        opened(tmp_path)
+    assert "data/train in it is a corpus (kaldi): name that folder, and this one as the root" in str(caught.value)
+    assert f"--data '{{path: {folder}, root: {tmp_path}}}'" in str(caught.value)
+    assert len(opened(folder, root=tmp_path).whole()) == 12
+
+
 def test_keys_of_kaldi_that_are_there_twice_are_an_error(tmp_path: Path) -> None:
     kaldi(tmp_path, wav_scp="a a.wav\na b.wav\nb b.wav\n", text="a one\nb two\n")
     with pytest.raises(DataError, match=r"wav\.scp:2: a is there twice"):

@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,8 @@ from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.splits import Split, of_folders, row_hash, splits_of_files
 from kosmos.errors import DataError, KosmosError, PluginError, SampleError, cause, own_line
 
+MOST_LOOKED_INTO = 64
+"""Folders within one that is refused."""
 _BOM = b"\xef\xbb\xbf"
 CorpusRows = Iterable[tuple[str, Row | SampleError]]
 """What a corpus is read as: the origin of each row, and the row or why it cannot be used."""
@@ -189,6 +192,43 @@ def open_corpus(
         registry.resolve("corpus", name)  # which notes that the run needs its plugin
         request.left_out.update(files.passed)
         return finish(table, request.layout(), request, rows_vary=True)
+    return None
+
+
+@contextmanager
+def naming_corpora(folder: Path, names: Sequence[str], registry: Components) -> Iterator[None]:
+    """Where a folder is refused as what it seems to be: a folder within it may be a corpus, which the error then names.
+
+    Args:
+        names: as of ``CorpusFiles``.
+
+    Raises:
+        DataError: it is refused.
+    """
+    try:
+        yield
+    except DataError as error:
+        within = None if is_read_before() else _corpus_within(folder, names, registry)
+        if within is None:
+            raise
+        below, name = within
+        raise DataError(
+            f"{folder}: {below} in it is a corpus ({name}): name that folder, and this one as the root of its media "
+            f"(--data '{{path: {folder / below}, root: {folder}}}')"
+        ) from error
+
+
+def _corpus_within(folder: Path, names: Sequence[str], registry: Components) -> tuple[str, str] | None:
+    """The first folder below that a plugin knows as its corpus, and the corpus."""
+    below = sorted({part for name in names if (part := name.rpartition("/")[0])})
+    for part in below[:MOST_LOOKED_INTO]:
+        own = [name.removeprefix(f"{part}/") for name in names if name.startswith(f"{part}/")]
+        for corpus in registry.specs("corpus"):
+            # One that fails is named where its own folder is opened.
+            with suppress(Exception):
+                read = registry.peek("corpus", corpus)
+                if read is not None and read(CorpusFiles(folder / part, own)) is not None:
+                    return part, corpus
     return None
 
 

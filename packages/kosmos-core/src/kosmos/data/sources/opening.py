@@ -12,7 +12,7 @@ from kosmos.data.document import Source
 from kosmos.data.sources import folders
 from kosmos.data.sources.bare import bare_media
 from kosmos.data.sources.chosen import Chosen
-from kosmos.data.sources.corpora import open_corpus
+from kosmos.data.sources.corpora import naming_corpora, open_corpus
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
 from kosmos.data.sources.file_lists import refuse_list
@@ -224,8 +224,9 @@ def _from_folder(path: Path, request: Request, registry: Components) -> Parts:
         layout.check(set(media.modalities.kinds))
         return finish(replace(media, below=_below(path, request.root)), layout, request, name_files=False)
     if (classes := folders.class_folders(path, files, suffixes, request.left_out)) is not None:
-        folders.refuse_rows_beside(classes, files)
-        classes = with_texts_beside(classes, files, asked=request.asked)
+        with naming_corpora(path, files, registry):
+            folders.refuse_rows_beside(classes, files)
+            classes = with_texts_beside(classes, files, asked=request.asked)
         layout.check(classes.columns)
         return finish(replace(classes, below=_below(path, request.root)), layout, request, name_files=False)
     if (found := folders.data_files(path, files)) is not None:
