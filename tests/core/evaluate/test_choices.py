@@ -234,7 +234,10 @@ def test_questions_that_cannot_be_asked_are_named_and_cost_themselves_alone(run:
         "system": ({**good, "system": "Be brief."}, "system beside a question: write all of it as messages"),
         "no question": ({**good, "query": ""}, "some.jsonl:18: holds no question"),
         "text alone": ({**good, "query": "", "text": "a", "image": "red.png"}, "ctx); text would stand before one"),
-        "placed": ({**good, "query": "Is <image> it?", "image": "red.png"}, "<image> in a question stays text"),
+        "placed": (
+            {**good, "query": "Is <image> <image>?", "image": "red.png"},
+            "<image> stands 2 times, and the row holds 1 of its media",
+        ),
     }
     status, out, err = asked(run, capsys, [good, *(row for row, _ in bad.values())])
     assert (status, err.partition(";")[0]) == (0, "warning: some are left out for want of their media")

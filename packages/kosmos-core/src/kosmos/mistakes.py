@@ -78,7 +78,7 @@ def _choice_meant(error: Any, path: Sequence[int | str]) -> str:
 
 def _unspaced_beside(error: Any) -> str:
     """Which colon without a space may be why something is missing or null. An unknown field tells it itself."""
-    nothing = error["loc"][-1:] if error["input"] is None and error["type"] != "extra_forbidden" else ()
+    nothing = error["loc"][-2:] if error["input"] is None and error["type"] != "extra_forbidden" else ()
     keys = list(error["input"]) if error["type"] == "missing" else nothing
     return next((said for key in keys if (said := unspaced(str(key)))), "")
 
@@ -103,7 +103,7 @@ def _field_of(location: Sequence[int | str]) -> tuple[int | str, ...]:
         inner = [a for a in _arguments(model.model_fields[part].annotation) if _is_model(a)]
         if not inner:
             rest = location[number + 1 :]
-            return tuple(location[: number + 1]) + tuple(rest if rest and _is_key(model, str(part)) else ())
+            return tuple(location[: number + 1]) + tuple(rest[:1] if rest and _is_key(model, str(part)) else ())
         model = inner[0]
     return tuple(location)
 

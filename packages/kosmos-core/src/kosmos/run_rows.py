@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from kosmos.config import RunConfig
-from kosmos.config_rows import spread_references
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import LOOKED_AT, fingerprint_of, sampled_fingerprint
 from kosmos.data.foreign import first_line
 from kosmos.data.sources.file_options import read_options
+from kosmos.data.sources.gathered import Columns, one_each
 from kosmos.data.sources.hub import HubTable
 from kosmos.data.sources.media import NO_FILES
 from kosmos.data.sources.opened_media import as_objects, examples_of, holds_opened, with_kinds_of
 from kosmos.data.sources.request import Request, checked_root, finish
 from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.splits import Split
+from kosmos.data.sources.typed_columns import layout_of
 from kosmos.errors import ConfigError, DataError, SampleError
 from kosmos.given import MADE_BY, check_is
 from kosmos.plugins import Registry, check_registry, load_plugins
@@ -35,7 +36,7 @@ def open_rows(
     name: str = "rows",
     split: Literal["train", "held_out"] | None = None,
     template: str | None = None,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
+    columns: Columns | None = None,
     root: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     registry: Registry | None = None,
@@ -68,27 +69,25 @@ def open_rows(
     """
     check_is("config", config, RunConfig, MADE_BY)
     check_registry(registry)
-    try:
-        roles = spread_references(columns or {})
-    except ValueError as error:
-        raise ConfigError(f"columns.{error}") from error
     if split not in (None, *get_args(Split)):
         raise ConfigError(f"split: expected 'train', 'held_out' or None, got {split!r:.60}")
     if not isinstance(name, str) or not name.strip():
         raise ConfigError(f"name: expected a text, such as 'answers', got {name!r:.60}")
     folder = checked_root(None if root is None else Path(root).absolute(), "")
     table = HubTable(_dataset(rows, folder or NO_FILES), name, folder or NO_FILES)
+    named, series = one_each(columns or {})
     request = Request(
         path=name,
         name=name,
         modalities=tuple(config.modalities),
         specs=(registry or load_plugins(config.plugins)).specs("modality"),
         template=template,
-        columns=roles,
+        columns=named,
+        series=series,
         root=None,
         options=read_options(options or {}, ""),
     )
-    layout = request.layout(table.features.columns(request.known))
+    layout = layout_of(table, request)
     table.use(layout)
     parts = finish(table, layout, request)
     source = parts.whole() if split is None else parts.part(split, config.data.held_out)

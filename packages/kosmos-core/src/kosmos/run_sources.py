@@ -17,6 +17,7 @@ from kosmos.data.document import Document, Source, Text
 from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.fewer import FewerToTrainOn, own_share
 from kosmos.data.sources.folders import MANIFEST
+from kosmos.data.sources.gathered import one_each
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.places import Places
 from kosmos.data.sources.since import opened_before
@@ -336,7 +337,9 @@ def chats_among(sources: Sequence[SourceConfig]) -> str | None:
     """The first of a run's sources that is a file or folder of chats."""
     files = ((s, first_file(s.path), str(s.options.get("field", ""))) for s in sources if s.template is None)
     there = ((source, file, field) for source, file, field in files if file.exists())
-    return next((s.path for s, file, field in there if holds_chats(file, columns=s.columns, field=field)), None)
+    return next(
+        (s.path for s, file, field in there if holds_chats(file, columns=one_each(s.columns)[0], field=field)), None
+    )
 
 
 def is_asked_as_learned(config: RunConfig, document: Document) -> bool:

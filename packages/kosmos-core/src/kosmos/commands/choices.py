@@ -76,6 +76,7 @@ def opened_choices(
         ConfigError: two of them have one name.
         DataError: one cannot be opened.
     """
+    from kosmos.data.place_tags import doubtful_places
     from kosmos.data.sources.blind import blind_of
     from kosmos.data.sources.remarks import remarks_of
     from kosmos.run_choices import open_choices, open_own_choices
@@ -94,6 +95,8 @@ def opened_choices(
             say(line, file=sys.stderr)
         for line in (*remarks_of(source.source), *blind_of(source, config.modalities, _SAY if entries else "")):
             say(f"warning: {line}", file=sys.stderr)
+    for line in doubtful_places([source.source for source in sources], config.modalities):
+        say(f"warning: {line}", file=sys.stderr)
     paths = [entry.path for entry in entries or config.evaluate.choices]
     for line in asked_and_trained(config, sources, paths, trained_sources(config, registry)):
         say(f"warning: {line}", file=sys.stderr)

@@ -172,6 +172,7 @@ def _held_out(run: SavedRun) -> list[Source]:
 
 
 def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | None) -> list[Source]:
+    from kosmos.data.place_tags import doubtful_places
     from kosmos.data.sources.blind import blind_of
     from kosmos.data.sources.remarks import remarks_of
     from kosmos.run_overlap import named_and_trained, trained_sources
@@ -188,6 +189,7 @@ def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | Non
     blind = (line for source in sources for line in blind_of(source, composition.config.modalities, how))
     trained = trained_sources(composition.config, composition.registry)
     known = named_and_trained(composition.config, sources, [*map(path_of, data)], trained)
-    for line in (*chain.from_iterable(map(remarks_of, sources)), *blind, *unspaced(run, sources), *known):
+    tags = doubtful_places(sources, composition.config.modalities)
+    for line in (*chain.from_iterable(map(remarks_of, sources)), *blind, *tags, *unspaced(run, sources), *known):
         warn(line)
     return sources

@@ -24,12 +24,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kosmos.data.document import Media, Segment, StoredMedia
+from kosmos.data.document import Segment
 from kosmos.data.sources.choice_columns import ASKS, OFFERED, RIGHT, WHOLE, ChoiceColumns, said
 from kosmos.data.sources.columns import Row, is_empty, kind_of, require_column, text_value, top_column
 from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.forms import LETTERS
 from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.numbered import held_numbers, in_places
 from kosmos.data.sources.splits import field_of
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
@@ -70,7 +71,7 @@ class ChoiceLayout(DefaultLayout):
         if not _any_of(self.own.right, columns):
             raise DataError(f"no column says which answer is right ({listed(RIGHT)}); {there}{_name_it('answer')}")
         whole = (self.column(role) for role in WHOLE)
-        if not _any_of((*self.own.asks, *whole, FILE_NAME), columns) and not self._media_tops(columns):
+        if not _any_of((*self.own.asks, *whole, FILE_NAME), columns) and not self.media_tops(columns):
             asks = listed((*ASKS, *WHOLE))
             raise DataError(f"no column holds the question ({asks}); {there}{_name_it('question')}")
 
@@ -99,11 +100,14 @@ class ChoiceLayout(DefaultLayout):
                 raise SampleError(f"holds no question ({listed(self.own.asks)}){behind}")
             return super().segments({**others, "text": None}, root)
         question = "\n".join(text_value(said(row, name), name) for name in there)
-        segments = super().segments({**others, "text": question}, root)
-        placed = (f"<{part.modality}>" for part in segments if isinstance(part, Media | StoredMedia))
-        if mark := next((mark for mark in placed if mark in question), None):
-            raise SampleError(f"{mark} in a question stays text; write it as messages, in which media have a place")
-        return segments
+        return in_places(super().segments({**others, "text": question}, root), self._numbers(row))
+
+    def _numbers(self, row: Row) -> dict[str, list[int]]:
+        """Modality to the numbers of its media, of those that the row has a column for."""
+        held = self.media_of(row)
+        names = {m: held.get(m, next(iter(self._tops([m], row)), "")) for m in self.modalities}
+        paths = {m: self.columns.get(m, name) for m, name in names.items() if name in row}
+        return {m: held_numbers(said(row, path), path, m) for m, path in paths.items()}
 
 
 def _any_of(paths: Collection[str], columns: Collection[str]) -> bool:

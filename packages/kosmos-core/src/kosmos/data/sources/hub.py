@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class HubTable:
         """
         self.features: Features = read_features(dataset.features.to_dict())
         self.columns: tuple[str, ...] = tuple(dataset.column_names)
+        self.shape: Mapping[str, Any] = shape_of(dataset.features.arrow_schema)
         self.label = label
         self.folder = folder
         # In arrow form nothing is decoded: media come as the bytes and the path that are stored.
@@ -52,7 +53,7 @@ class HubTable:
     def use(self, layout: Layout) -> None:
         """Read no more columns than a layout uses. Raises DataError where one is missing."""
         try:
-            layout.check(shape_of(self.dataset.features.arrow_schema).keys())
+            layout.check(self.shape.keys())
         except DataError as error:
             raise DataError(f"{self.label}: {error}") from error
         plain = plain_columns(self.dataset.features.arrow_schema)

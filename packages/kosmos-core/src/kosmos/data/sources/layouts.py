@@ -102,7 +102,7 @@ class DefaultLayout:
                 require_column(path, columns, field_of(role), advice_on(role, path))
         if self._tops(("segments", *CHATS), columns) or self.form(columns):
             return
-        if self.asked and (FILE_NAME in columns or self._media_tops(columns)):
+        if self.asked and (FILE_NAME in columns or self.media_tops(columns)):
             if not self._has_text(columns) and (unread := [name for name in forms.LIKE_ASKS if name in columns]):
                 raise DataError(f"{unread[0]!r} beside media is not read{self._likely(columns)}")
         else:
@@ -142,18 +142,18 @@ class DefaultLayout:
         belong = beside_question.intersection(columns) if self._tops([forms.QUESTION], columns) else ()
         roles = self._roles((*ROLES, *reference_roles(self.columns), WEIGHT), columns)
         tops = self._tops((*roles, *split_roles(self.columns), FILE_NAME, messages.OBJECTS), columns)
-        return {*tops, *belong, *self._media_tops(columns), *beside, *preferences.preferences_in(columns)}
+        return {*tops, *belong, *self.media_tops(columns), *beside, *preferences.preferences_in(columns)}
 
     def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
         light = self._tops((*split_roles(self.columns), "segments", *CHATS, FILE_NAME), columns)
         absent = [column for column in self._absent if column in columns]
         # What stands there tells whether it is a medium, and what is wished of media.
         light += [c for c in plain if c in absent or (may_wish(c) and c not in light)]
-        return light, [top for top in (*self._media_tops(columns), *absent) if top not in light]
+        return light, [top for top in (*self.media_tops(columns), *absent) if top not in light]
 
     def nested(self, columns: Collection[str]) -> set[str]:
         lists = LISTS[:-1] if len(reference_roles(self.columns)) > 1 else LISTS  # of several columns each holds a text
-        tops = {*self._tops(self._roles(lists, columns), columns), *self._media_tops(columns)}
+        tops = {*self._tops(self._roles(lists, columns), columns), *self.media_tops(columns)}
         texts = {
             path for role, path in self.columns.items()
             if role not in (*lists, *self.modalities) and not names_answers(path, self.columns)
@@ -167,7 +167,7 @@ class DefaultLayout:
         means[ANSWERS] = self._answer_of(forms.QUESTION, columns) == ANSWERS
         return [role for role in roles if means.get(role, True)]
 
-    def _media_tops(self, columns: Collection[str]) -> list[str]:
+    def media_tops(self, columns: Collection[str]) -> list[str]:
         """The columns that may hold media."""
         tops = self._tops(self.modalities, columns)
         return tops + [plural for _, plural in self._plurals if plural in columns and plural not in tops]

@@ -18,6 +18,7 @@ from kosmos.data.sources.delimited import index_delimited
 from kosmos.data.sources.file_lists import refuse_list
 from kosmos.data.sources.file_names import COMPRESSED, rows_suffix, suffix_of
 from kosmos.data.sources.file_options import read_options
+from kosmos.data.sources.gathered import Columns, one_each
 from kosmos.data.sources.given import refuse_noted
 from kosmos.data.sources.index_files import refuse_media_beside
 from kosmos.data.sources.joined import join
@@ -35,6 +36,7 @@ from kosmos.data.sources.splits import Split, splits_of_data
 from kosmos.data.sources.textfiles import index_prompts, index_text
 from kosmos.data.sources.texts_of_names import with_texts_beside
 from kosmos.data.sources.token_numbers import told_of_files
+from kosmos.data.sources.typed_columns import layout_of
 from kosmos.data.unpacked import unpack_each, without_packing
 from kosmos.errors import ConfigError, DataError
 from kosmos.names import did_you_mean as nearest_name
@@ -86,7 +88,7 @@ def open_parts(
     modalities: Sequence[str],
     name: str | None = None,
     template: str | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Columns | None = None,
     root: Path | None = None,
     options: Mapping[str, Any] | None = None,
     where: str = "",
@@ -105,7 +107,7 @@ def open_parts(
         modalities: those of the run; rows with media of others are left out and counted in ``left_out``.
         name: what metrics call it; None takes the last part of the path.
         template: layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``.
-        columns: role or modality to the column that holds it, where that is named otherwise.
+        columns: role or modality to the column that holds it, where that is named otherwise; of media several, too.
         root: folder that the media which rows name are in; None is that of the file.
         options: of a registered dataset, or ``chunk_chars``, ``max_text_bytes``, ``learn``, ``missing_media``,
             ``long_documents``, ``field``, ``delimiter`` and ``header`` of files.
@@ -118,19 +120,20 @@ def open_parts(
         ConfigError: a wrong template, column role or option.
         DataError: nothing there, or nothing in it that can be used.
     """
-    datasets = registry.specs("dataset")
-    if path in datasets:
+    if path in registry.specs("dataset"):
         if template is not None or columns or root is not None or chosen is not None:
             which = "template, columns and root do not apply to it, nor does a held_out by a column"
             raise ConfigError(f"dataset {path!r} makes its own documents: {which}")
         return open_registered(path, registry, modalities, name, options or {}, where)
+    named, series = one_each(columns or {})
     request = Request(
         path=path,
         name=name or short_name(path),
         modalities=tuple(modalities),
         specs=registry.specs("modality"),
         template=template,
-        columns=columns or {},
+        columns=named,
+        series=series,
         root=checked_root(root, where),
         where=where,
         options=read_options(options or {}, where),
@@ -318,7 +321,7 @@ def _from_parquet(paths: Sequence[Path], splits: Sequence[Split | None], request
     from kosmos.data.sources.parquet import ParquetTable
 
     tables = open_each(paths, ParquetTable)
-    layout = request.layout(tables[0].features.columns(request.known))
+    layout = layout_of(tables[0], request)
     for table in tables:
         table.use(layout)
     return finish(join(tables, splits), layout, request)
@@ -354,5 +357,5 @@ def _below(folder: Path, root: Path | None) -> str:
 def _from_hub(parts: list[tuple[str, HubTable]], request: Request) -> Parts:
     from kosmos.data.sources.hub import join_splits
 
-    layout = request.layout(parts[0][1].features.columns(request.known))
+    layout = layout_of(parts[0][1], request)
     return finish(join_splits(parts, request.path, layout), layout, request)

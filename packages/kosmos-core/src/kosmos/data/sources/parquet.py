@@ -8,7 +8,7 @@ where too few were kept, which shows by groups that are read again, more are, wh
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,14 +146,14 @@ class ParquetTable:
         self.features: Features = features_of_schema(schema.metadata)
         self.columns: tuple[str, ...] = tuple(schema.names)
         self._every = self.columns
-        self._shape = shape_of(schema)
+        self.shape: Mapping[str, Any] = shape_of(schema)
         self.ends: NDArray[np.int64] = np.cumsum([0, *sizes], dtype=np.int64)[1:]
         self._nbytes: NDArray[np.int64] = np.array(nbytes, np.int64).reshape(len(sizes), len(self.columns))
 
     def use(self, layout: Layout) -> None:
         """Read no more columns than a layout uses. Raises DataError where one is missing, or there twice."""
         try:
-            layout.check(self._shape.keys())
+            layout.check(self.shape.keys())
         except DataError as error:
             raise DataError(f"{self.path}: {error}") from error
         used = layout.used(self.columns)

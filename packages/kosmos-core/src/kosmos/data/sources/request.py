@@ -28,6 +28,7 @@ from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.file_options import FileOptions
 from kosmos.data.sources.first_line import refuse_row_for_names, told_of_names
 from kosmos.data.sources.forms import ASKS
+from kosmos.data.sources.gathered import Columns, check_several, gathering, one_each, refuse_in_template
 from kosmos.data.sources.index_files import mentioned_beside
 from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import JsonListTable, begins_list
@@ -48,6 +49,7 @@ from kosmos.data.sources.split_lists import listed_in_vain, refuse_cut
 from kosmos.data.sources.split_words import folders_in_vain, splits_in_vain
 from kosmos.data.sources.splits import CHOSEN, GROUP, Split, hash_of_place, with_meaning
 from kosmos.data.sources.template import parse_template
+from kosmos.data.sources.typed_columns import unread_beside
 from kosmos.data.sources.unnamed import UnnamedMedia, names_file
 from kosmos.data.sources.weights import WEIGHT
 from kosmos.data.sources.well_known import WELL_KNOWN
@@ -68,6 +70,8 @@ class Request:
     template: str | None
     columns: Mapping[str, str]
     options: FileOptions
+    series: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What of ``columns`` is several columns of the table."""
     root: Path | None = None
     """Where the media are that rows name, if not beside the file."""
     where: str = ""
@@ -95,27 +99,31 @@ class Request:
         """Modalities whose processors read the rates that rows state of files."""
         return tuple(name for name in self.known if name in self.specs and self.specs[name].reads_rate)
 
-    def layout(self, media_columns: Mapping[str, str] | None = None) -> Layout:
+    def layout(self, media_columns: Columns | None = None) -> Layout:
         """How rows become documents.
 
         Args:
-            media_columns: modality to column, where the table's own types tell it.
+            media_columns: modality to column, or to several, where the table's own types tell it.
         """
         lacks = "a question needs each medium" if self.choices else "a template has a place for each medium"
         self.options.check_pages(self.where, lacks if self.choices or self.template is not None else "")
-        columns = {**(media_columns or {}), **self.columns}
+        typed, series = one_each(media_columns or {})
+        columns, series = {**typed, **self.columns}, {**series, **self.series}
         check_roles(columns, self.known, choices=self.choices)
+        check_several(columns, self.series, self.known)
         suffixes, timed = folders.suffix_table(self.specs, self.modalities, ()), self.timed
         taken = Taken.of(self.specs)
         if self.choices:
             own, others = ChoiceColumns.of(columns)
-            return ChoiceLayout(self.known, others, suffixes=suffixes, timed=timed, taken=taken, own=own)
+            asking = ChoiceLayout(self.known, others, suffixes=suffixes, timed=timed, taken=taken, own=own)
+            return gathering(asking, series)
         if self.asked:
             columns.pop(WEIGHT, None)  # of what is learned, which such rows need not say
         if self.chosen is not None:
             columns[CHOSEN] = self.chosen.column
         may_hold = may_hold_pairs(columns, template=self.template is not None)
         if self.template is not None:
+            refuse_in_template(self.series)
             return parse_template(self.template, self.known, columns, timed, suffixes, taken)
         if ANSWERS in columns and (other := next((role for role in ASKS.values() if role in columns), None)):
             raise ConfigError(
@@ -125,7 +133,7 @@ class Request:
         last = self.options.learn == "last"
         made = PairLayout if may_hold else DefaultLayout
         more = {"asked": self.asked, "learn_last": last, "spares": self.options.spares, "cuts": self.options.cuts}
-        return made(self.known, columns, suffixes=suffixes, timed=timed, taken=taken, **more)
+        return gathering(made(self.known, columns, suffixes=suffixes, timed=timed, taken=taken, **more), series)
 
 
 def checked_root(root: Path | None, where: str) -> Path | None:
@@ -172,9 +180,8 @@ class Examined:
         )  # fmt: skip
         pieces = may_be_pieces(self.layout, self.table, [m for m in self.request.timed if m in self.facts.held])
         numbers = () if self.request.asked else learned_numbers(self.layout, self.table)
-        lists = (*lists, *stray_spaces(self.layout, self.table))
-        beside = (*lists, *mentioned_beside(self.table), *numbers)
-        beside = (*beside, *empty_rows(self.table))
+        beside = (*lists, *stray_spaces(self.layout, self.table), *mentioned_beside(self.table), *numbers)
+        beside = (*beside, *empty_rows(self.table), *unread_beside(self.layout, self.table, self.request.known))
         found = (*named, *of_rows(self.layout, self.table, self.facts.held), *beside, *pieces)
         forget_all()
         return found
