@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from kosmos.config_checkpoint import CheckpointConfig
+from kosmos.config_choices import OffersConfig
 from kosmos.config_held_out import HeldOutConfig
 from kosmos.config_length import LengthConfig
 from kosmos.config_profile import ProfileConfig, none_of_false
@@ -117,7 +118,7 @@ class ModalityConfig(Strict):
     _written = field_validator("processor")(can_be_written)
 
 
-class ChoicesConfig(ShotsConfig, RowsConfig):
+class ChoicesConfig(ShotsConfig, OffersConfig, RowsConfig):
     """Questions that offer several answers. A bare string is the path."""
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from kosmos.config import ChoicesConfig, RunConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
+from kosmos.data.sources.offering import Offering
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.source import RowSource, unweighed
 from kosmos.errors import ConfigError, DataError, EmptySplit
@@ -140,7 +141,7 @@ def _unusable(pool: ChoiceSource) -> str:
 def _parts(config: RunConfig, registry: Registry, entry: ChoicesConfig, path: str) -> Parts:
     return open_parts(
         path, registry=registry, modalities=list(config.modalities), name=name_of(entry), columns=entry.columns,
-        root=entry.root, asked=True, choices=True,
+        root=entry.root, asked=True, choices=Offering(entry.options.answer_is, tuple(entry.options.choices)),
     )  # fmt: skip
 
 

@@ -59,8 +59,11 @@ def columns_of(entries: Sequence[ChoicesConfig]) -> dict[str, Any]:
     """What answers depend on beside the names of files of questions, as plain values: nothing of most."""
     named = [entry.columns for entry in entries]
     shots = [(entry.shots, entry.shots_from and Path(entry.shots_from).name) for entry in entries]
-    return ({"choices_columns": named} if any(named) else {}) | (
-        {"choices_shots": shots} if any(count for count, _ in shots) else {}
+    options = [entry.options.model_dump(mode="json", exclude_defaults=True) for entry in entries]
+    return (
+        ({"choices_columns": named} if any(named) else {})
+        | ({"choices_shots": shots} if any(count for count, _ in shots) else {})
+        | ({"choices_options": options} if any(options) else {})
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +17,9 @@ from kosmos.data.example_media import ExampleMedia
 from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.quarantine import Incident
 from kosmos.data.shots import BETWEEN, drawn, in_front, is_same, may_be_same
-from kosmos.data.sources.choices import CALLED, ChoiceLayout, Offer, read_offer
+from kosmos.data.sources.choices import ChoiceLayout, Offer, read_with_ways
+from kosmos.data.sources.right_of_file import MOST_LOOKED_AT, RightOfFile, Ways, refuse_doubtful
+from kosmos.data.sources.since import is_opened_before
 from kosmos.data.sources.source import Names, RowSource
 from kosmos.data.spread import spread
 from kosmos.data.turns import is_chat
@@ -68,14 +70,36 @@ class ChoiceSource:
 
     def __post_init__(self) -> None:
         self.name = self.source.name
-        layout = self.source.layout
-        own = layout.own if isinstance(layout, ChoiceLayout) else CALLED
-        for row in spread(len(self.source), self.max_rows, even=self.even).tolist():
+        told = RightOfFile()
+        asked = spread(len(self.source), self.max_rows, even=self.even).tolist()
+        for row in asked:
             try:
-                self.offers.append(read_offer(self.source.table.row(int(self.source.rows[row])), own))
+                offer, ways = self._offer(row)
+                told.look(len(self.offers), ways)
+                self.offers.append(offer)
                 self.rows.append(row)
             except SampleError as error:
                 self.incidents.append(Incident(self.source.origin(row), self.name, error.code, str(error)))
+        right, left = told.decided(lambda: self._ways_of_others({*asked}))
+        for place, number in right.items():
+            self.offers[place] = self.offers[place]._replace(right=number)
+        if left and not is_opened_before():  # else texts go first, as they did when it was begun
+            first = min(left)
+            said = ", ".join(map(repr, self.offers[first].answers[:4]))
+            refuse_doubtful(self.name, told.rows, left, self.source.origin(self.rows[first]), said)
+
+    def _offer(self, row: int) -> tuple[Offer, Ways]:
+        """What a row of the source offers. Raises SampleError where that cannot be told."""
+        layout = self.source.layout
+        given = (layout.own, layout.by) if isinstance(layout, ChoiceLayout) else ()
+        return read_with_ways(self.source.table.row(int(self.source.rows[row])), *given)
+
+    def _ways_of_others(self, asked: Collection[int]) -> Iterator[Ways]:
+        """How rows that are not asked say what is right."""
+        others = (row for row in range(len(self.source)) if row not in asked)
+        for row in islice(others, MOST_LOOKED_AT):
+            with suppress(SampleError):
+                yield self._offer(row)[1]
 
     @cached_property
     def _ends(self) -> list[int]:

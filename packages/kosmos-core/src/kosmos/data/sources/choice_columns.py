@@ -14,7 +14,7 @@ from kosmos.errors import ConfigError, SampleError
 from kosmos.names import listed
 
 ASKS = ("question", "query", "prompt", "ctx")
-BEFORE = ("context", "passage", "article", "support", "text")
+BEFORE = ("hint", "context", "passage", "article", "support", "text")
 WHOLE = ("messages", "conversations", "segments")
 OFFERS = ("choices", "options", "endings", "candidates")
 RIGHT = ("gold", "answer", "answer_index", "answerKey", "label", "target", "truth")
@@ -120,8 +120,8 @@ class ChoiceColumns:
         return found
 
     def nested(self, columns: Collection[str]) -> set[str]:
-        """Columns of a table that may hold lists or objects."""
-        return {name for name in self.offers if name in columns} | nested_tops(self._paths, columns)
+        """Columns of a table that hold lists or objects; what is offered may be told otherwise (``listed_text``)."""
+        return nested_tops(self._paths, columns)
 
     @cached_property
     def _known(self) -> dict[tuple[str, ...], frozenset[str]]:

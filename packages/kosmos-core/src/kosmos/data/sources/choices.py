@@ -1,8 +1,8 @@
 """Rows of questions that offer several answers, as benchmarks have them.
 
-- The question is in ``question``, ``query``, ``prompt`` or ``ctx``, behind what is in ``context``, ``passage``,
-  ``article``, ``support`` and ``text``. In its place may be ``messages``, ``conversations`` or ``segments``. A row with
-  media need ask nothing: what they are is among what is offered.
+- The question is in ``question``, ``query``, ``prompt`` or ``ctx``, behind what is in ``hint``, ``context``,
+  ``passage``, ``article``, ``support`` and ``text``. In its place may be ``messages``, ``conversations`` or
+  ``segments``. A row with media need ask nothing: what they are is among what is offered.
 - ``choices``, ``options``, ``endings`` or ``candidates`` is what is offered: a list of texts, an object of two lists,
   ``text`` and ``label``, or an object of texts by their labels. In its place may be columns of an answer each: ``A``,
   ``B`` and so on, or ``option 0``, ``a0`` and their like (``forms.SERIES``).
@@ -30,7 +30,10 @@ from kosmos.data.sources.columns import Row, is_empty, kind_of, require_column, 
 from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.forms import LETTERS
 from kosmos.data.sources.layouts import DefaultLayout
+from kosmos.data.sources.listed_texts import listed_text
 from kosmos.data.sources.numbered import held_numbers, in_places
+from kosmos.data.sources.offering import INDEX, LETTER, TEXT, Offering
+from kosmos.data.sources.right_of_file import Ways
 from kosmos.data.sources.splits import field_of
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
@@ -41,6 +44,8 @@ _LETTER = re.compile(r"[(\[]?([A-Za-z])[)\]]?[.:]?")
 _LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])[)\].:]+\s*(.+)", re.DOTALL)
 CALLED = ChoiceColumns()
 """Columns that are called by their roles."""
+AS_IT_IS = Offering()
+"""Rows that say all themselves."""
 NAMED, LONGEST = 6, 30
 """Answers that an error names, and most characters of each."""
 
@@ -59,12 +64,14 @@ class ChoiceLayout(DefaultLayout):
     asked: bool = True
     own: ChoiceColumns = field(default_factory=ChoiceColumns)
     """The columns of the question; those of its media are in ``columns``."""
+    by: Offering = AS_IT_IS
+    """What all rows have in common."""
 
     def check(self, columns: Collection[str]) -> None:
         for role, path in {**self.columns, **self.own.named}.items():
             require_column(path, columns, field_of(role))
         there = f"there are {listed(sorted(columns))}"
-        if not _any_of(self.own.offers, columns) and not self.own.each(columns).columns:
+        if not self.by.choices and not _any_of(self.own.offers, columns) and not self.own.each(columns).columns:
             raise DataError(
                 f"no column says what is offered ({OFFERED}); {there}{_name_it('choices')}{_one_each(columns)}"
             )
@@ -97,6 +104,7 @@ class ChoiceLayout(DefaultLayout):
         if not any(name in self.own.asks for name in there):
             if there or not self.needs(others):
                 behind = f"; {listed(there)} would stand before one, and is none" if there else ""
+                behind += f"; if {there[-1]} asks, name it (columns: {{question: {there[-1]}}})" if there else ""
                 raise SampleError(f"holds no question ({listed(self.own.asks)}){behind}")
             return super().segments({**others, "text": None}, root)
         question = "\n".join(text_value(said(row, name), name) for name in there)
@@ -133,20 +141,33 @@ def _following(name: str, steps: int) -> str:
     return f"{name[:-1]}{1 + steps}" if name[-1] == "1" else f"{name[:-1]}{chr(ord(name[-1]) + steps)}"
 
 
-def read_offer(row: Row, own: ChoiceColumns = CALLED) -> Offer:
-    """What a row offers.
+def read_offer(row: Row, own: ChoiceColumns = CALLED, by: Offering = AS_IT_IS) -> Offer:
+    """As ``read_with_ways``, of a row by itself: where it can be read in two ways, a text goes first."""
+    return read_with_ways(row, own, by)[0]
+
+
+def read_with_ways(row: Row, own: ChoiceColumns = CALLED, by: Offering = AS_IT_IS) -> tuple[Offer, Ways]:
+    """What a row offers, and in which ways it says which is right.
 
     Args:
         own: its columns.
+        by: what all rows of its file have in common.
 
     Raises:
         SampleError: it offers fewer than two answers, or none of them is said to be the right one.
     """
-    offered = _offered(row, own)
+    offered = _of_all(by.choices) if by.choices else _offered(row, own)
     answers = tuple(text_value(answer, where) for where, answer in zip(offered.where, offered.answers, strict=True))
     if not all(answers):
         raise SampleError(f"{offered.where[answers.index('')]} is empty")
-    return Offer(answers, _right(row, own.right, answers, offered))
+    name, told = _told(row, own.right)
+    ways = _ways(told, answers, offered)
+    number = _number(told, answers, offered) if by.answer_is is None else _by(told, by.answer_is, answers, offered)
+    if number is None or not 0 <= number < len(answers):
+        short = (repr(answer if len(answer) <= LONGEST else f"{answer[: LONGEST - 2]}..") for answer in answers)
+        none_of = f"{told!r:.60} is none of its {len(answers)} answers: {listed(short, at_most=NAMED)}"
+        raise SampleError(f"{name}: {none_of}{_numbers_nothing(offered, told)}")
+    return Offer(answers, number), {} if by.answer_is else ways
 
 
 class _Offered(NamedTuple):
@@ -164,7 +185,7 @@ def _offered(row: Row, own: ChoiceColumns) -> _Offered:
     name = next((name for name in own.offers if not is_empty(said(row, name))), None)
     if name is None or (kind_of(said(row, name)) == "an empty list" and own.each(row).columns):
         return _of_each(row, own)
-    found, labels = said(row, name), None
+    found, labels = listed_text(said(row, name)), None
     if isinstance(found, Mapping) and "text" in found:
         found, labels = found["text"], found.get("label")
     elif isinstance(found, Mapping):
@@ -180,7 +201,8 @@ def _offered(row: Row, own: ChoiceColumns) -> _Offered:
     if not isinstance(found, list | tuple | np.ndarray) or len(found) < 2:
         is_one = isinstance(found, list | tuple | np.ndarray) and len(found) == 1
         got = "a list of 1" if is_one else kind_of(found)
-        raise SampleError(f"{name}: expected a list of two answers or more, got {got}")
+        told = f" ({found!r:.60})" if isinstance(found, str) else ""
+        raise SampleError(f"{name}: expected a list of two answers or more, got {got}{told}")
     where = [f"{name}[{number}]" for number in range(len(found))]
     return _Offered(list(found), where, None if labels is None else [str(label) for label in labels])
 
@@ -203,17 +225,48 @@ def _is_missing(answer: Any) -> bool:
     return kind_of(answer) in ("null", "NaN")
 
 
-def _right(row: Row, names: Sequence[str], answers: Sequence[str], offered: _Offered) -> int:
+def _told(row: Row, names: Sequence[str]) -> tuple[str, Any]:
+    """What says which answer is right, and its column."""
     name = next((name for name in names if not is_empty(said(row, name))), None)
     if name is None:
         raise SampleError(f"none of the answers is said to be right ({listed(names)})")
-    told: Any = said(row, name)
-    number = _number(told, answers, offered)
-    if number is None or not 0 <= number < len(answers):
-        short = (repr(answer if len(answer) <= LONGEST else f"{answer[: LONGEST - 2]}..") for answer in answers)
-        none_of = f"{told!r:.60} is none of its {len(answers)} answers: {listed(short, at_most=NAMED)}"
-        raise SampleError(f"{name}: {none_of}{_numbers_nothing(offered, told)}")
-    return number
+    return name, said(row, name)
+
+
+def _ways(told: Any, answers: Sequence[str], offered: _Offered) -> Ways:
+    """The ways in which all of what is said is an answer's number, its letter or its text; none where it is a label."""
+    text = str(told).strip()
+    if isinstance(told, bool) or (offered.labels is not None and text in offered.labels):
+        return {}
+    found: dict[str, int] = {}
+    if not isinstance(told, str):
+        number = _by(told, INDEX, answers, offered)
+        return {} if number is None else {INDEX: number}
+    for way in (INDEX, TEXT, *([LETTER] if len(text) == 1 else [])):
+        if way != TEXT or text in answers:
+            number = _by(told, way, answers, offered)
+            found |= {} if number is None else {way: number}
+    return found
+
+
+def _by(told: Any, way: str, answers: Sequence[str], offered: _Offered) -> int | None:
+    """The number of the right answer where it is known what says it; None where that says none."""
+    text = str(told).strip()
+    number = None
+    if way == INDEX and not isinstance(told, bool) and not offered.gap:
+        is_whole = isinstance(told, int | np.integer) or (isinstance(told, float) and told.is_integer())
+        number = int(told) if is_whole else int(text) if text.isdecimal() and len(text) < 7 else None
+    elif way == LETTER and (letter := _LETTER.fullmatch(text)):
+        number = _place_of(letter[1], offered)
+    elif way == TEXT:
+        alike = [number for number, answer in enumerate(answers) if _plain(answer) == _plain(text)]
+        number = answers.index(text) if text in answers else alike[0] if len(alike) == 1 else None
+    return number if number is not None and 0 <= number < len(answers) else None
+
+
+def _of_all(choices: Sequence[str]) -> _Offered:
+    """Of what every row offers."""
+    return _Offered(choices, [f"options.choices[{number}]" for number in range(len(choices))], None)
 
 
 def _numbers_nothing(offered: _Offered, told: Any) -> str:

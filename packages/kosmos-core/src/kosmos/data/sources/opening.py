@@ -28,6 +28,7 @@ from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.links_out import refuse_links_out
 from kosmos.data.sources.misnamed import neighbour, refuse_several
 from kosmos.data.sources.not_read import NO_BYTES, is_empty
+from kosmos.data.sources.offering import Offering
 from kosmos.data.sources.pairs import find_pairs
 from kosmos.data.sources.registered import Components, open_registered
 from kosmos.data.sources.request import Request, checked_root, finish
@@ -93,7 +94,7 @@ def open_parts(
     options: Mapping[str, Any] | None = None,
     where: str = "",
     asked: bool = False,
-    choices: bool = False,
+    choices: Offering | bool = False,
     chosen: Chosen | None = None,
 ) -> Parts:
     """A data set, whose every row is looked at once for both parts.
@@ -113,7 +114,7 @@ def open_parts(
             ``long_documents``, ``field``, ``delimiter`` and ``header`` of files.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
         asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
-        choices: they are questions that offer several answers (``kosmos.data.sources.choices``).
+        choices: they are questions that offer several answers (``kosmos.data.sources.choices``), or how they do.
         chosen: which rows are held out; None leaves it to the data, or to a share.
 
     Raises:
@@ -138,7 +139,7 @@ def open_parts(
         where=where,
         options=read_options(options or {}, where),
         asked=asked,
-        choices=choices,
+        choices=Offering() if choices is True else choices or None,
         chosen=chosen,
     )
     return _open_path(request, registry)
@@ -171,10 +172,8 @@ def _open_path(request: Request, registry: Components) -> Parts:
     if is_pattern(request.path):
         return _from_pattern(request)
     if "://" in request.path:
-        raise DataError(
-            f"data {request.path!r}: addresses are not read; download it and name the file or folder, or give a hub id "
-            "(namespace/name)"
-        )
+        advice = "download it and name the file or folder, or give a hub id (namespace/name)"
+        raise DataError(f"data {request.path!r}: addresses are not read; {advice}")
     refuse_several(request, registry.specs("dataset"))
     near = neighbour(path)
     beside = f" ({near})" if near else ""

@@ -37,6 +37,7 @@ from kosmos.data.sources.jsonl import JsonlTable
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import ROLES, DefaultLayout
 from kosmos.data.sources.learned_numbers import learned_numbers
+from kosmos.data.sources.offering import Offering
 from kosmos.data.sources.own_columns import NAMES_FILES, to_paste, whole_columns
 from kosmos.data.sources.pairs_of_answers import PairLayout, may_hold_pairs
 from kosmos.data.sources.remarks import may_be_pieces, names_of_absent, of_rows
@@ -79,8 +80,8 @@ class Request:
     left_out: Counter[str] = field(default_factory=Counter)
     asked: bool = False
     """Whether the documents are there to be continued."""
-    choices: bool = False
-    """Whether they are questions that offer several answers."""
+    choices: Offering | None = None
+    """How they offer several answers, where they are questions that do."""
     chosen: Chosen | None = None
     """Which rows are held out."""
 
@@ -109,18 +110,17 @@ class Request:
         self.options.check_pages(self.where, lacks if self.choices or self.template is not None else "")
         typed, series = one_each(media_columns or {})
         columns, series = {**typed, **self.columns}, {**series, **self.series}
-        check_roles(columns, self.known, choices=self.choices)
+        check_roles(columns, self.known, choices=bool(self.choices))
         check_several(columns, self.series, self.known)
         suffixes, timed = folders.suffix_table(self.specs, self.modalities, ()), self.timed
         taken = Taken.of(self.specs)
         if self.choices:
             own, others = ChoiceColumns.of(columns)
-            asking = ChoiceLayout(self.known, others, suffixes=suffixes, timed=timed, taken=taken, own=own)
-            return gathering(asking, series)
+            asks = ChoiceLayout(self.known, others, False, suffixes, True, timed, taken, own=own, by=self.choices)
+            return gathering(asks, series)
         if self.asked:
             columns.pop(WEIGHT, None)  # of what is learned, which such rows need not say
-        if self.chosen is not None:
-            columns[CHOSEN] = self.chosen.column
+        columns |= {} if self.chosen is None else {CHOSEN: self.chosen.column}
         may_hold = may_hold_pairs(columns, template=self.template is not None)
         if self.template is not None:
             refuse_in_template(self.series)
