@@ -34,6 +34,7 @@ from kosmos.config import (
     TrainConfig,
 )
 from kosmos.config_checkpoint import CheckpointConfig
+from kosmos.config_choices import OfferingConfig
 from kosmos.config_profile import ProfileConfig
 from kosmos.config_turns import TurnsConfig
 from kosmos.config_weights import InitConfig, LoRAConfig
@@ -68,6 +69,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("evaluate.generate", WrittenConfig),
     ("evaluate.sources[N]", DocumentsConfig),
     ("evaluate.choices[N]", ChoicesConfig),
+    ("evaluate.choices[N].options", OfferingConfig),
     ("checkpoint", CheckpointConfig),
     ("profile", ProfileConfig),
 )

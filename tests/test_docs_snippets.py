@@ -56,6 +56,7 @@ AFTER = {
     "chats": "with_runs",
     "after a run": "with_runs",
     "transcripts": "with_transcripts",
+    "rotations": "with_rotations",
 }
 """Markers of blocks that want a run to be there, and the fixtures that make it."""
 
@@ -112,6 +113,20 @@ def with_transcripts(at_home: Path) -> Path:
         (at_home / name).parent.mkdir(parents=True, exist_ok=True)
         (at_home / name).write_text(text)
     return at_home
+
+
+@pytest.fixture
+def with_rotations(at_home: Path) -> Path:
+    """Answers to two questions in two orders each."""
+    said = [(241, True), (1_000_241, True), (242, True), (1_000_242, False)]
+    lines = [json.dumps({"id": str(number), "is_right": is_right}) for number, is_right in said]
+    (at_home / "chosen.jsonl").write_text("\n".join(lines))
+    return at_home
+
+
+def test_questions_in_several_orders_count_where_all_are_right(with_rotations: Path, capsys) -> None:
+    run_block(*blocks("python", "rotations"))
+    assert capsys.readouterr().out == "0.5\n"
 
 
 def test_transcripts_become_rows_as_the_page_says(with_transcripts: Path) -> None:

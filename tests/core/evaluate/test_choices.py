@@ -240,7 +240,7 @@ def test_questions_that_cannot_be_asked_are_named_and_cost_themselves_alone(run:
         ),
     }
     status, out, err = asked(run, capsys, [good, *(row for row, _ in bad.values())])
-    assert (status, err.partition(";")[0]) == (0, "warning: some are left out for want of their media")
+    assert (status, err.partition(";")[0]) == (0, "warning: some questions are left out until columns are named")
     lines = out.splitlines()
     assert lines[0] == f"{run}, step 4" and lines[2].split()[:2] == ["some", "1"]
     left = [line for line in lines if line.startswith("left out: ")]

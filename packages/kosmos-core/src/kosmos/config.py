@@ -131,7 +131,7 @@ class DocumentsConfig(RowsConfig):
     """Layout of a document, such as ``"[image:photo] Q: {question} A: → {answer}"``; what follows ``→`` is learned."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of a registered dataset. Files have ``chunk_chars``, ``max_text_bytes``, ``learn``,
-    ``missing_media``, ``long_documents``, ``field``, ``delimiter`` and ``header``."""
+    ``missing_media``, ``long_documents``, ``field``, ``base64``, ``delimiter`` and ``header``."""
 
     _written = field_validator("options")(can_be_written)
 

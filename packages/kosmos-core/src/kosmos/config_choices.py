@@ -19,6 +19,9 @@ class OfferingConfig(Strict):
     """What is offered to every question, such as ``["yes", "no"]``, where rows have no column for it. In a run file
     ``yes`` and ``no`` want quotes."""
 
+    base64: bool = False
+    """Whether texts in columns of media are media in base64, as in the tables of MMBench, and no paths."""
+
     @field_validator("choices", mode="before")
     @classmethod
     def _as_words(cls, value: object) -> object:

@@ -139,9 +139,10 @@ def _unusable(pool: ChoiceSource) -> str:
 
 
 def _parts(config: RunConfig, registry: Registry, entry: ChoicesConfig, path: str) -> Parts:
+    by = Offering(entry.options.answer_is, tuple(entry.options.choices))
     return open_parts(
         path, registry=registry, modalities=list(config.modalities), name=name_of(entry), columns=entry.columns,
-        root=entry.root, asked=True, choices=Offering(entry.options.answer_is, tuple(entry.options.choices)),
+        root=entry.root, options={"base64": True} if entry.options.base64 else None, asked=True, choices=by,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,13 @@ def test_rows_of_json_may_lack_some(asked, tmp_path: Path) -> None:
     assert media == [["a.png", "b.png"], ["a.png"], []]
 
 
+def test_answers_that_are_media_are_not_scored_as_letters(table, asked) -> None:
+    first = {**row("Which?", b"one", b"two"), "choices": ["<image 1>", "<image 2>"], "answer": "B"}
+    source = asked(table(first, {**first, "image_1": None, "image_2": None}, files=["image_1", "image_2"]))
+    assert [offer.right for offer in source.offers] == [1]  # of the one without media
+    assert "offers <image 1>: of a medium there is no likelihood" in source.incidents[0].cause
+
+
 def test_one_medium_and_its_number(table, asked) -> None:
     source = asked(table({"image": b"one", **row("<image 1> Which?")}, files=["image"]))
     assert parts(source.question(0)) == ["one", "Which?"]
@@ -184,3 +192,26 @@ def test_a_column_that_is_not_there_is_told(table, open_) -> None:
 
 def test_a_list_of_one_is_that_column() -> None:
     assert one_each({"image": ["a"], "text": "b"}) == ({"image": "a", "text": "b"}, {})
+
+
+def test_media_may_be_base64(open_, tmp_path: Path) -> None:
+    png, jpeg = b"\x89PNG, a picture", b"\xff\xd8\xff, another"
+    said = [b64encode(one).decode() for one in (png, jpeg, b"no picture at all")]
+    lines = ["question\timage\tA\tB\tanswer", *(f"Which?\t{text}\ta\tb\tA" for text in (*said, "", "*"))]
+    (tmp_path / "asked.tsv").write_text("\n".join(lines))
+    by = {"modalities": ("image",), "options": {"base64": True}}
+    source = open_(tmp_path / "asked.tsv", asked=True, choices=True, **by)
+    found = ChoiceSource(source, False, 9, str.encode)
+    assert [[m.source for m in found.question(n).media] for n in (0, 1, 3)] == [[png], [jpeg], []]  # type: ignore[union-attr]
+    with pytest.raises(SampleError, match=r"image: 'bm8g.*'... is the base64 of no known format of media"):
+        found.question(2)
+    with pytest.raises(SampleError, match="image: base64 data is broken"):
+        found.question(4)
+    source = open_(tmp_path / "asked.tsv", **by, columns={"query": "question", "response": "A"})
+    assert [part.source for part in source.document(0).media] == [png]
+    plain = {"image": said[0], "text": "It is."}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(plain) + "\n" + json.dumps({**plain, "image": [said[0], said[1]]}))
+    source = open_(tmp_path / "rows.jsonl", **by)
+    assert [[part.source for part in source.document(n).media] for n in (0, 1)] == [[png], [png, jpeg]]
+    with pytest.raises(ConfigError, match=r"options.base64: a template reads no media of base64"):
+        open_(tmp_path / "rows.jsonl", **by, template="[image] {text}")

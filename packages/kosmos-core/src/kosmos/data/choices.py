@@ -90,9 +90,12 @@ class ChoiceSource:
 
     def _offer(self, row: int) -> tuple[Offer, Ways]:
         """What a row of the source offers. Raises SampleError where that cannot be told."""
-        layout = self.source.layout
-        given = (layout.own, layout.by) if isinstance(layout, ChoiceLayout) else ()
-        return read_with_ways(self.source.table.row(int(self.source.rows[row])), *given)
+        layout, said = self.source.layout, self.source.table.row(int(self.source.rows[row]))
+        if not isinstance(layout, ChoiceLayout):
+            return read_with_ways(said)
+        found = read_with_ways(said, layout.own, layout.by)
+        layout.check_answers(said, found[0].answers)
+        return found
 
     def _ways_of_others(self, asked: Collection[int]) -> Iterator[Ways]:
         """How rows that are not asked say what is right."""

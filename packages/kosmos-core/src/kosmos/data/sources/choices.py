@@ -31,7 +31,7 @@ from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.forms import LETTERS
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.listed_texts import listed_text
-from kosmos.data.sources.numbered import held_numbers, in_places
+from kosmos.data.sources.numbered import held_numbers, in_places, tag_of
 from kosmos.data.sources.offering import INDEX, LETTER, TEXT, Offering
 from kosmos.data.sources.right_of_file import Ways
 from kosmos.data.sources.splits import field_of
@@ -109,6 +109,16 @@ class ChoiceLayout(DefaultLayout):
             return super().segments({**others, "text": None}, root)
         question = "\n".join(text_value(said(row, name), name) for name in there)
         return in_places(super().segments({**others, "text": question}, root), self._numbers(row))
+
+    def check_answers(self, row: Row, answers: Sequence[str]) -> None:
+        """Raises SampleError where an answer is the place of one of the row's media, such as ``<image 2>``."""
+        found = filter(None, map(tag_of(self.modalities).search, answers)) if self.modalities else iter(())
+        tag = next((tag for tag in found if tag[2] is not None), None)
+        if tag is not None and tag[1] in self.needs(row):
+            raise SampleError(
+                f"offers {tag[0].strip()}: of a medium there is no likelihood; write all that is offered into the "
+                "question, and letters as what is offered"
+            )
 
     def _numbers(self, row: Row) -> dict[str, list[int]]:
         """Modality to the numbers of its media, of those that the row has a column for."""

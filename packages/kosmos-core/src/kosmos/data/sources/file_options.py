@@ -34,6 +34,8 @@ class FileOptions:
     texts and media."""
     field: str = ""
     """Key of the list of rows, of a .json file that is an object around one."""
+    base64: bool = False
+    """Whether texts in columns of media are media in base64, as in the tables of MMBench, and no paths."""
     delimiter: str = ""
     """The character between the columns of a .csv or .tsv file; empty is as the file tells."""
     header: Sequence[str] = ()
@@ -49,6 +51,8 @@ class FileOptions:
         for name, other in PAGE_OPTIONS.items():
             if (value := getattr(self, name)) not in (BAD_SAMPLE, other):
                 raise ConfigError(f"options.{name}: expected {BAD_SAMPLE} or {other}, got {value!r:.40}")
+        if not isinstance(self.base64, bool):
+            raise ConfigError(f"options.base64: expected true or false, got {self.base64!r:.40}")
         if not isinstance(self.field, str):
             raise ConfigError(f"options.field: expected the key of a list of rows, got {self.field!r:.40}")
         mark: object = self.delimiter

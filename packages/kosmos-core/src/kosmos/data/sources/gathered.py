@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from kosmos.data.document import Segment
+from kosmos.data.sources.base64_columns import decoded
 from kosmos.data.sources.choice_columns import said
 from kosmos.data.sources.choices import ChoiceLayout
 from kosmos.data.sources.columns import Row, require_column, top_column
@@ -63,18 +64,12 @@ def name_of(paths: Sequence[str]) -> str:
     return re.sub(r"\W", "_", f"{paths[0]}_to_{paths[-1]}")
 
 
-def check_several(columns: Mapping[str, str], series: Collection[str], modalities: Collection[str]) -> None:
-    """Raises ConfigError where several columns are named for anything but the media of a modality."""
-    for role, path in columns.items():
-        if path in series and role not in modalities:
-            those = f"the media of a modality and for {REFERENCES}"
-            raise ConfigError(f"columns.{role}: expected one column; several may be named for {those}")
-
-
-def refuse_in_template(series: Mapping[str, Sequence[str]]) -> None:
-    """Raises ConfigError where several columns are named beside a template, which has a place for each of them."""
+def refuse_in_template(series: Mapping[str, Sequence[str]], *, base64: bool) -> None:
+    """Raises ConfigError where several columns are named, or media are base64, beside a template."""
     for paths in series.values():
         raise ConfigError(f"columns: a template names each column in its place ([MODALITY:{paths[0]}]), not a list")
+    if base64:
+        raise ConfigError("options.base64: a template reads no media of base64; name columns in place of it")
 
 
 @dataclass(frozen=True)
@@ -83,6 +78,8 @@ class GatheredRows(DefaultLayout):
 
     series: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Name of a list to the columns that it is gathered from."""
+    base64: bool = False
+    """Whether texts in columns of media are media in base64."""
 
     def check(self, columns: Collection[str]) -> None:
         for role, path in self.columns.items():
@@ -108,7 +105,7 @@ class GatheredRows(DefaultLayout):
         return super().needs(self.gathered(row))
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
-        return super().segments(self._placed(self.gathered(row)), root)
+        return super().segments(self._placed(self._decoded(self.gathered(row))), root)
 
     def references(self, row: Row) -> tuple[str, ...]:
         return super().references(self.gathered(row))
@@ -130,6 +127,22 @@ class GatheredRows(DefaultLayout):
         made = cast(dict[str, Any], copy(row))  # a row of an archive knows the files of its sample
         made.clear()
         made.update(items)
+        return made
+
+    def _decoded(self, row: Row) -> Row:
+        """A row with bytes in place of base64 in its columns of media. Raises SampleError where that is no medium."""
+        tops = [column for column in self.media_tops(row) if self.base64 and holds_medium(row[column])]
+        if not tops:
+            return row
+        made = cast(dict[str, Any], copy(row))
+        for column in tops:
+            held = row[column]
+            if isinstance(held, MediaList):
+                made[column] = MediaList((decoded(one, column) for one in held), held.numbers)
+            else:
+                made[column] = (
+                    [decoded(one, column) for one in held] if isinstance(held, list) else decoded(held, column)
+                )
         return made
 
     def _placed(self, row: Row) -> Row:
@@ -191,7 +204,7 @@ class GatheredPairs(GatheredRows, PairLayout):
     """The same, of rows that may be pairs of answers."""
 
     def both(self, row: Row, root: Path) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-        return super().both(self._placed(self.gathered(row)), root)
+        return super().both(self._placed(self._decoded(self.gathered(row))), root)
 
 
 @dataclass(frozen=True)
@@ -225,16 +238,28 @@ class GatheredChoices(GatheredRows, ChoiceLayout):
         return super().gathered(row)
 
 
-def gathering(layout: L, series: Mapping[str, tuple[str, ...]]) -> DefaultLayout:
-    """A layout that reads several columns as one, where these are named, or may be what a question is about."""
+def gathering(layout: L, series: Mapping[str, tuple[str, ...]], *, base64: bool = False) -> DefaultLayout:
+    """A layout that reads several columns as one, where these are named, or may be what a question is about.
+
+    Args:
+        base64: whether texts in columns of media are media in base64.
+
+    Raises:
+        ConfigError: several columns are named for anything but the media of a modality.
+    """
+    own = layout.own.named if isinstance(layout, ChoiceLayout) else {}
+    for role, path in {**layout.columns, **own}.items():
+        if path in series and role not in layout.modalities:
+            those = f"the media of a modality and for {REFERENCES}"
+            raise ConfigError(f"columns.{role}: expected one column; several may be named for {those}")
+    named = {name: paths for name, paths in series.items() if name in layout.columns.values()}
     if isinstance(layout, ChoiceLayout):
         made: type[GatheredRows] = GatheredChoices
-    elif not series:
+    elif not named and not base64:
         return layout
     else:
         made = GatheredPairs if isinstance(layout, PairLayout) else GatheredRows
-    named = {name: paths for name, paths in series.items() if name in layout.columns.values()}
-    return made(**{one.name: getattr(layout, one.name) for one in fields(layout)}, series=named)
+    return made(**{one.name: getattr(layout, one.name) for one in fields(layout)}, series=named, base64=base64)
 
 
 def _list_of(row: Row, paths: Sequence[str]) -> MediaList:

@@ -140,7 +140,8 @@ def _resolved(root: Path, name: str) -> Path:
     """As ``resolve``, of any name; a reason where there is no such file."""
     shown = _shown(name)
     if is_base64(name):
-        raise SampleError(f"{name[:40]}...: base64 in the place of a path; write data:TYPE;base64, in front of it")
+        ways = "write data:TYPE;base64, in front of it, or set options.base64=true of its file"
+        raise SampleError(f"{name[:40]}...: base64 in the place of a path; {ways}")
     if not name.strip() or "\0" in name:
         raise SampleError(f"path {shown!r}: empty or with a NUL character")
     if (plain := _without_scheme(name)) != name:

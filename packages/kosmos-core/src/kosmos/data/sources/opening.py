@@ -111,7 +111,7 @@ def open_parts(
         columns: role or modality to the column that holds it, where that is named otherwise; of media several, too.
         root: folder that the media which rows name are in; None is that of the file.
         options: of a registered dataset, or ``chunk_chars``, ``max_text_bytes``, ``learn``, ``missing_media``,
-            ``long_documents``, ``field``, ``delimiter`` and ``header`` of files.
+            ``long_documents``, ``field``, ``base64``, ``delimiter`` and ``header`` of files.
         where: where this source stands in the run file, such as ``data.sources[0]``; begins messages on its options.
         asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
         choices: they are questions that offer several answers (``kosmos.data.sources.choices``), or how they do.

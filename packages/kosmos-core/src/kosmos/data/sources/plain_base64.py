@@ -35,3 +35,12 @@ def is_base64(text: str) -> bool:
     except ValueError:
         return False
     return decoded.startswith(_BEGINS) or decoded[4:8] == _BOX
+
+
+def begins_as_medium(data: bytes) -> bool:
+    """Whether bytes begin as those of a known format of media do."""
+    return data.startswith((*_BEGINS, *_SHORT)) or data[4:8] == _BOX
+
+
+_SHORT: Final = (b"BM", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b"\0\0\1\xba", b"\0\0\1\xb3", b"FORM", b"8BPS")
+"""Those that tell only where media are expected."""

@@ -28,7 +28,7 @@ from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.file_options import FileOptions
 from kosmos.data.sources.first_line import refuse_row_for_names, told_of_names
 from kosmos.data.sources.forms import ASKS
-from kosmos.data.sources.gathered import Columns, check_several, gathering, one_each, refuse_in_template
+from kosmos.data.sources.gathered import Columns, gathering, one_each, refuse_in_template
 from kosmos.data.sources.index_files import mentioned_beside
 from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import JsonListTable, begins_list
@@ -111,19 +111,18 @@ class Request:
         typed, series = one_each(media_columns or {})
         columns, series = {**typed, **self.columns}, {**series, **self.series}
         check_roles(columns, self.known, choices=bool(self.choices))
-        check_several(columns, self.series, self.known)
         suffixes, timed = folders.suffix_table(self.specs, self.modalities, ()), self.timed
         taken = Taken.of(self.specs)
         if self.choices:
             own, others = ChoiceColumns.of(columns)
             asks = ChoiceLayout(self.known, others, False, suffixes, True, timed, taken, own=own, by=self.choices)
-            return gathering(asks, series)
+            return gathering(asks, series, base64=self.options.base64)
         if self.asked:
             columns.pop(WEIGHT, None)  # of what is learned, which such rows need not say
         columns |= {} if self.chosen is None else {CHOSEN: self.chosen.column}
         may_hold = may_hold_pairs(columns, template=self.template is not None)
         if self.template is not None:
-            refuse_in_template(self.series)
+            refuse_in_template(self.series, base64=self.options.base64)
             return parse_template(self.template, self.known, columns, timed, suffixes, taken)
         if ANSWERS in columns and (other := next((role for role in ASKS.values() if role in columns), None)):
             raise ConfigError(
@@ -133,7 +132,8 @@ class Request:
         last = self.options.learn == "last"
         made = PairLayout if may_hold else DefaultLayout
         more = {"asked": self.asked, "learn_last": last, "spares": self.options.spares, "cuts": self.options.cuts}
-        return gathering(made(self.known, columns, suffixes=suffixes, timed=timed, taken=taken, **more), series)
+        rows = made(self.known, columns, suffixes=suffixes, timed=timed, taken=taken, **more)
+        return gathering(rows, series, base64=self.options.base64)
 
 
 def checked_root(root: Path | None, where: str) -> Path | None:
