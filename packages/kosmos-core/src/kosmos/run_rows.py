@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -13,7 +13,7 @@ from kosmos.data.document import Source
 from kosmos.data.fingerprint import LOOKED_AT, fingerprint_of, sampled_fingerprint
 from kosmos.data.foreign import first_line
 from kosmos.data.sources.file_options import read_options
-from kosmos.data.sources.gathered import Columns, one_each
+from kosmos.data.sources.gathered import one_each
 from kosmos.data.sources.hub import HubTable
 from kosmos.data.sources.media import NO_FILES
 from kosmos.data.sources.opened_media import as_objects, examples_of, holds_opened, with_kinds_of
@@ -36,7 +36,7 @@ def open_rows(
     name: str = "rows",
     split: Literal["train", "held_out"] | None = None,
     template: str | None = None,
-    columns: Columns | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
     root: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     registry: Registry | None = None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kosmos.data.sources.features import Features
 from kosmos.data.sources.forms import LIKE_ASKS, written
@@ -19,9 +19,6 @@ from kosmos.data.sources.since import is_opened_before
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import DataError
 from kosmos.names import listed
-
-if TYPE_CHECKING:
-    from kosmos.data.sources.request import Request
 
 _FILE = frozenset(("bytes", "path"))
 _NUMBERED = re.compile(r"(.*\D)(\d{1,3})")
@@ -36,7 +33,23 @@ class Typed(Protocol):
     """As of ``shape_of``, of all columns."""
 
 
-def layout_of(table: Typed, request: Request) -> Layout:
+class Asked(Protocol):
+    """What of a ``Request`` counts."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def modalities(self) -> tuple[str, ...]: ...
+    @property
+    def known(self) -> tuple[str, ...]: ...
+    @property
+    def columns(self) -> Mapping[str, str]: ...
+    @property
+    def choices(self) -> object: ...
+    def layout(self, media_columns: Mapping[str, str | Sequence[str]] | None = None) -> Layout: ...
+
+
+def layout_of(table: Typed, request: Asked) -> Layout:
     """How the rows of a table become documents. Its types say which columns hold media, several of one modality too
     where these are questions and the columns are numbered.
 
