@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kosmos.commands.choices import READ, columns_of
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Text
 from kosmos.data.sources.choices import read_offer
@@ -144,3 +145,11 @@ def test_options_that_cannot_be_read(options: dict[str, Any], line: str) -> None
     with pytest.raises(ConfigError, match=line):
         entry_of("--choices", {"path": "asked.jsonl", "options": options})
     assert entry_of("--choices", {"path": "a", "options": {"choices": [0, "1"]}}).options.choices == ["0", "1"]
+
+
+def test_answers_are_gone_on_with_only_where_questions_are_read_alike() -> None:
+    plain = entry_of("--choices", "asked.jsonl")
+    by = entry_of("--choices", {"path": "asked.jsonl", "options": {"answer_is": "text"}})
+    assert columns_of([]) == {}
+    assert columns_of([plain]) == {"choices_read": READ}
+    assert columns_of([plain, by]) == {"choices_read": READ, "choices_options": [{}, {"answer_is": "text"}]}

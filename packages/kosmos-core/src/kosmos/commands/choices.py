@@ -55,13 +55,18 @@ def named_choices(given: Sequence[str]) -> list[ChoicesConfig]:
     return found
 
 
+READ = "numbered media, hints, right answers of whole files"
+"""How questions are read, as it is now: answers that were begun when they were read otherwise are not gone on with."""
+
+
 def columns_of(entries: Sequence[ChoicesConfig]) -> dict[str, Any]:
-    """What answers depend on beside the names of files of questions, as plain values: nothing of most."""
+    """What answers depend on beside the names of files of questions, as plain values: nothing where there are none."""
     named = [entry.columns for entry in entries]
     shots = [(entry.shots, entry.shots_from and Path(entry.shots_from).name) for entry in entries]
     options = [entry.options.model_dump(mode="json", exclude_defaults=True) for entry in entries]
     return (
-        ({"choices_columns": named} if any(named) else {})
+        ({"choices_read": READ} if entries else {})
+        | ({"choices_columns": named} if any(named) else {})
         | ({"choices_shots": shots} if any(count for count, _ in shots) else {})
         | ({"choices_options": options} if any(options) else {})
     )
