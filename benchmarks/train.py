@@ -107,7 +107,7 @@ def main() -> None:
             show(f"{mixture}, {precision}{more_said}", found)
 
 
-def show(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
+def show(name: str, found: dict[str, list[dict[str, Any]]], *, is_one: bool = True) -> None:
     def middle(side: str, key: str) -> float:
         return median(r[key] for r in found[side])
 
@@ -117,7 +117,7 @@ def show(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
         cells = [
             name, side, f"{speed:,.0f}", *ratios, f"{100 * middle(side, 'media'):.0f} %",
             f"{100 * middle(side, 'padding'):.1f} %", f"{middle(side, 'peak_mib'):,.0f}",
-            f"{middle(side, 'products'):.2f}x" if side in ("kosmos", "fsdp") else "-",
+            f"{middle(side, 'products'):.2f}x" if side == "kosmos" and is_one else "-",
             f"{100 * middle(side, 'data_wait'):.1f} %" if side in OWN else "-",
         ]  # fmt: skip
         print("| " + " | ".join(cells) + " |", flush=True)

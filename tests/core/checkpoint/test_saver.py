@@ -6,6 +6,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from kosmos.checkpoint import saver as module
 from kosmos.checkpoint import tensors as stored
 from kosmos.checkpoint.folder import begin, commit, committed, load_newest, verify
 from kosmos.checkpoint.saver import Saver
-from kosmos.checkpoint.tensors import read_into, read_whole
+from kosmos.checkpoint.tensors import ALONE, expect_alone, read_into, read_whole
 from kosmos.errors import CheckpointError, TrainingError
 from kosmos.runtime.parallel import Parallel
 from support.saving import save, saver
@@ -292,3 +293,13 @@ def test_a_shard_of_another_rank_that_is_seen_late_is_waited_for(tmp_path, monke
     late = partial / "tensors" / "shard-2"
     monkeypatch.setattr("time.sleep", lambda seconds: late.write_bytes(b"late"))
     assert list(folders.hash_and_sync(partial, [late.name], share=0, of=2)) == ["tensors/shard-2"]
+
+
+def test_a_save_shows_no_warning_again_that_was_shown():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            expect_alone()
+            warnings.warn("once", UserWarning, stacklevel=1)
+            warnings.warn(f"{ALONE}, assuming", UserWarning, stacklevel=1)
+    assert [str(one.message) for one in seen] == ["once"]

@@ -97,18 +97,24 @@ def test_a_tracker_that_stands_still_is_left_out_and_the_others_go_on(tmp_path, 
     assert (Standing.asked.count("log"), Standing.asked.count("flush")) == asked
 
 
-def test_an_alarm_of_others_comes_after_a_call_of_a_tracker_too():
+def test_an_alarm_of_others_comes_in_time_and_a_tracker_has_no_limit_then():
     came: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, frame: came.append(number))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.01)
-        bounded(lambda: time.sleep(0.03), 5.0)
-        assert came == []
-        signal.sigtimedwait([], 0.1)
+        bounded(lambda: time.sleep(0.03), 1e-6)
         assert came == [signal.SIGALRM]
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_limit_beyond_all_timers_is_none_and_leaves_nothing_behind():
+    before, done = signal.getsignal(signal.SIGALRM), []
+    bounded(lambda: done.append(1), 1e12)
+    assert done == [1]
+    assert signal.getsignal(signal.SIGALRM) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_tracker_in_another_thread_is_not_stopped():

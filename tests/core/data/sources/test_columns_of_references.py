@@ -34,7 +34,7 @@ def test_a_column_of_references_that_is_not_there_is_named(tmp_path: Path) -> No
 
 
 def test_other_roles_have_one_column(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="columns.text: expected one column; several"):
+    with pytest.raises(ConfigError, match=r"columns\.text: expected one column; several"):
         opened(tmp_path, columns={"text": ["caption_1", "caption_2"]})
 
 

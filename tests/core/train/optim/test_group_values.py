@@ -236,6 +236,33 @@ def test_what_is_not_kept_is_told_once(value):
     assert line.startswith("warning: train.optimizer: SGD keeps own in its groups, no plain value or small tensor")
 
 
+@pytest.mark.parametrize(
+    "value", [{"a": 1}, [{"a": 1}], torch.zeros(MOST_VALUES + 1)], ids=("mapping", "list", "large")
+)
+def test_what_is_not_kept_and_changes_in_place_is_told_too(value):
+    said: list[str] = []
+    made = optimizer(1)
+    made.param_groups[0]["own"] = value
+    values = values_of(made, said)
+    assert values.state() == [] and said == []
+    if isinstance(value, torch.Tensor):
+        value.add_(1)
+    else:
+        (value if isinstance(value, dict) else value[0])["a"] = 2
+    assert values.state() == []
+    assert said[0].startswith("warning: train.optimizer: SGD keeps own in its groups")
+
+
+@pytest.mark.parametrize("damaged", [{"tensor": [1]}, {"tensor": [1], "shape": [2], "dtype": "int64"}, {"else": 1}])
+def test_a_damaged_value_is_an_error_of_the_checkpoint_and_none_of_the_runs_is_taken(damaged):
+    made = optimizer(1)
+    with pytest.raises(CheckpointError, match="k of a group cannot be read"):
+        values_of(made).load([{"names": ["p0"], "values": {"k": damaged}}])
+    values_of(made).load([{"names": ["p0"], "values": {"params": [1], "lr": 7.0}}])
+    assert len(made.param_groups[0]["params"]) == 1
+    assert made.param_groups[0]["lr"] == 0.1
+
+
 def test_values_that_differ_among_ranks_are_told():
     said: list[str] = []
     made = optimizer(1)

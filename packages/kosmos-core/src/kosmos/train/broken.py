@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,9 @@ from kosmos.train.sharding import settle
 def broken(
     model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[int, str], parallel: Parallel
 ) -> str | None:
-    """The first weight that is learned and not finite, or average that the optimizer keeps of one, in words.
+    """The first weight that is learned and not finite, or average that the optimizer keeps of one and is NaN, in words:
+    an optimizer may keep infinities on purpose, as of the least that it has seen. Of one number, such as a count of
+    steps, nothing is said.
 
     Every rank looks at what it holds, and all are told the same. A collective.
 
@@ -26,30 +28,24 @@ def broken(
     settle(model)
 
     def look() -> tuple[int, str] | None:
-        named = list(_averages(model, optimizer, names))
-        first = first_not_finite([tensor for _, tensor in named])
-        return None if first is None else (first, named[first][0])
+        weights = [(name, p) for name, p in model.named_parameters() if id(p) in names]
+        kept = [(path, state) for path, state in optimizer_tensors(optimizer, names)[0].items() if state.dim()]
+        first = first_not_finite([*(p for _, p in weights), *(state for _, state in kept)], may_overflow=len(weights))
+        if first is None:
+            return None
+        if first < len(weights):
+            return first, f"the weight {weights[first][0]} is not finite"
+        name, _, what = kept[first - len(weights)][0].rpartition("/")
+        return first, f"what the optimizer keeps of {name} ({what}) is NaN"
 
     found = [one for one in parallel.agreed(look) if one is not None]
-    return f"{min(found)[1]} is not finite" if found else None
-
-
-def _averages(
-    model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[int, str]
-) -> Iterator[tuple[str, Tensor]]:
-    """Weights that are learned, then what is kept of them: of one number, such as a count of steps, nothing is said."""
-    for name, parameter in model.named_parameters():
-        if id(parameter) in names:
-            yield f"the weight {name}", parameter
-    for path, state in optimizer_tensors(optimizer, names)[0].items():
-        if state.dim():
-            name, _, kept = path.rpartition("/")
-            yield f"what the optimizer keeps of {name} ({kept})", state
+    return min(found)[1] if found else None
 
 
 @torch.no_grad()
-def first_not_finite(tensors: Sequence[Tensor]) -> int | None:
+def first_not_finite(tensors: Sequence[Tensor], may_overflow: int | None = None) -> int | None:
     """Where the first tensor is that holds a number which is not finite, in the part of it that is here; None of none.
+    From ``may_overflow`` on it is one that holds NaN.
 
     One fused pass over those of a kind, for which a GPU is waited for once: a norm that is finite is of numbers that
     all are. Numbers of a byte or less, whole ones, and classes of tensors that hold theirs otherwise are not looked at.
@@ -71,7 +67,11 @@ def first_not_finite(tensors: Sequence[Tensor]) -> int | None:
         for one, is_finite in zip(looked[device], torch.cat(flags).tolist(), strict=True)
         if not is_finite
     ]  # squares of large numbers overflow, too
-    return next((number for number, tensor in sorted(doubtful, key=_place) if not tensor.isfinite().all()), None)
+    least_nan = len(tensors) if may_overflow is None else may_overflow
+    return next(
+        (n for n, t in sorted(doubtful, key=_place) if (t.isnan().any() if n >= least_nan else not t.isfinite().all())),
+        None,
+    )
 
 
 def _place(one: tuple[int, Tensor]) -> int:

@@ -21,6 +21,12 @@ def first_doubts(config: RunConfig, run: Opened, *, resumed: bool) -> list[str]:
     )]  # fmt: skip
 
 
+def told_of_failed_data(failed: int, saved: int, go_on: str) -> str:
+    """The line about data that failed behind one step, where another may be what is saved."""
+    what = "which is saved" if saved == failed else f"and step {saved} is saved"
+    return f"the data failed after step {failed}, {what}; once the data can be read again, go on with: {go_on}"
+
+
 class StepDoubts:
     """Of one session of a run."""
 

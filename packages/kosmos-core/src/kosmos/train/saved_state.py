@@ -49,6 +49,7 @@ class _Early(BaseModel):
     looked: Count | None = None
     documents: Count | None = None
     by: str | None = None
+    from_first: bool | None = None
 
 
 class _Group(BaseModel):

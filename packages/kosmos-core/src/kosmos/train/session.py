@@ -36,7 +36,7 @@ from kosmos.train.order import made_by
 from kosmos.train.output import RunFolder
 from kosmos.train.profiling import Profiler
 from kosmos.train.progress import Noting, Reporter, RunResult, RunStart
-from kosmos.train.run_doubts import StepDoubts, first_doubts
+from kosmos.train.run_doubts import StepDoubts, first_doubts, told_of_failed_data
 from kosmos.train.scorer import Scorer
 from kosmos.train.scorings import Scorings
 from kosmos.train.sharding import layout
@@ -288,15 +288,12 @@ class Session:
         return self.trainer.step < self.config.train.steps and not (self.scorings.early.wanted or self.time.is_spent)
 
     def _stop_if_asked(self) -> None:
-        causes = self.parallel.gather(self.stop.cause)
-        asked = next((cause for cause in causes if cause is not None), None)
+        asked = next((cause for cause in self.parallel.gather(self.stop.cause) if cause is not None), None)
         if asked is None:
             return
-        if not self._save():
-            self._save()  # where the data are now
-        self._wait_for_save()
-        saved = "all saved" if self.trainer.step else "before the first one"
-        where = f"stopped at step {self.trainer.step} of {self.config.train.steps} ({asked}), {saved}"
+        self._save_all()
+        saved = "all saved" if (step := self.trainer.step) else "before the first one"
+        where = f"stopped at step {step} of {self.config.train.steps} ({asked}), {saved}"
         # That rows were waited for says nothing to who reads how it came up.
         raise self.parallel.found_by_all(Interrupted(f"{where}; go on with: {self.stop.go_on}")) from None
 
@@ -341,15 +338,20 @@ class Session:
             self._roll_back()
         return what is None
 
+    def _save_all(self, *, unfinished: int = 0) -> None:
+        """Save, as the run ends. Arguments and errors of ``_save``."""
+        if not self._save(unfinished=unfinished):
+            self._save(unfinished=unfinished)  # where the data are now
+        self._wait_for_save()
+
     def _keep_steps(self) -> None:
         """The data have failed, such as a disk that is gone: the steps that were taken are not lost with them."""
         if not (self.trainer.reading and self.trainer.step):
             return
         try:
-            self._save(unfinished=self.trainer.noted)
-            self._wait_for_save()
-            again = f"once the data can be read again, go on with: {self.stop.go_on}"
-            self.reporter.say(f"the data failed after step {self.trainer.step}, which is saved; {again}")
+            failed = self.trainer.step
+            self._save_all(unfinished=self.trainer.noted)
+            self.reporter.say(told_of_failed_data(failed, self.trainer.step, self.stop.go_on))
         except TrainingError as error:
             self.reporter.say(f"warning: {error}")
 
@@ -392,8 +394,7 @@ class Session:
             yield
         except Exception:
             if self.parallel.world_size == 1:  # others do not come to save
-                self._save()
-                self._wait_for_save()
+                self._save_all()
             raise
         if not self.trainer.model.training:  # who has looked at the model may have left it in evaluation
             self.trainer.model.train()

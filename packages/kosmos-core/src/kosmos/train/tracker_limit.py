@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from time import monotonic
 from types import FrameType
 
 SHARE = 0.5
@@ -18,20 +17,24 @@ AGAIN_S = 1.0
 """After which it is told once more, should it have caught what ends its call."""
 
 
+MOST_S = 1e8
+"""Of a timer; systems refuse much longer ones."""
+
+
 class StandsStill(BaseException):
     """The limit has passed. No ``Exception``, so that what is tried again and again ends too."""
 
 
 def bounded(act: Callable[[], None], seconds: float) -> None:
-    """Do it, for so long at most. Without a limit outside of the main thread, which alone gets signals.
-
-    A timer of others, such as one of ``signal.alarm``, goes on afterwards.
+    """Do it, for so long at most. Without a limit outside of the main thread, which alone gets signals, and where a
+    timer of somebody else is running.
 
     Raises:
         StandsStill: it took longer.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or not hasattr(signal, "setitimer"):  # as on Windows
+    # Not on Windows. Whose timer runs has a handler of its own, maybe none of Python's, which cannot be put back.
+    if not is_main or not hasattr(signal, "setitimer") or signal.getitimer(signal.ITIMER_REAL)[0]:
         act()
         return
     is_done = False
@@ -40,15 +43,13 @@ def bounded(act: Callable[[], None], seconds: float) -> None:
         if not is_done:
             raise StandsStill(f"it stood still for {seconds:g} s")
 
-    began, before = monotonic(), signal.signal(signal.SIGALRM, stop)
-    left, every = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+    before = signal.signal(signal.SIGALRM, stop)
     try:
         try:
+            signal.setitimer(signal.ITIMER_REAL, min(seconds, MOST_S), AGAIN_S)
             act()
         finally:
             is_done = True
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
-        if left:
-            signal.setitimer(signal.ITIMER_REAL, max(left - (monotonic() - began), 1e-3), every)

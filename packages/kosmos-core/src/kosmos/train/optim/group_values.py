@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ class GroupValues:
         """
         check_state_dict(optimizer)
         self._optimizer, self._names, self._report = optimizer, names, report
-        self._built = [{key: _copied(value) for key, value in _own(group)} for group in optimizer.param_groups]
+        self._built = [{key: _as_built(value) for key, value in _own(group)} for group in optimizer.param_groups]
         self._told = False
 
     def state(self, gather: Callable[[str], list[str]] = lambda own: [own]) -> Saved:
@@ -90,19 +90,24 @@ class GroupValues:
             only: names of the parameters whose groups count; None takes all.
 
         Raises:
-            CheckpointError: a group now holds parameters of several, whose values differ.
+            CheckpointError: a group now holds parameters of several, whose values differ, or one is no value.
         """
         group_of = {name: number for number, group in enumerate(saved) for name in group["names"]}
         for group, built in zip(self._optimizer.param_groups, self._built, strict=True):
             for key, value in _own(group):  # a list: some of them go
                 if is_kept(value) and not _same(value, built.get(key, _ABSENT)):
                     del group[key]
-            group |= {key: _copied(value) for key, value in built.items() if key not in group}
+            gone = {key: value for key, value in built.items() if key not in group}
+            group |= {key: v.value if isinstance(v, _Unkept) else _copied(v) for key, v in gone.items()}
             names = [self._names[id(parameter)] for parameter in group["params"]]
             taken = [name for name in names if name in group_of and (only is None or name in only)]
             sources = {group_of[name]: name for name in reversed(taken)}
-            for key in {key for number in sources for key in saved[number]["values"]}:
-                group[key] = _value(self._one(key, sources, saved), group["params"][0].device)
+            for key in {key for number in sources for key in saved[number]["values"]} - OF_RUN:
+                try:
+                    group[key] = _value(self._one(key, sources, saved), group["params"][0].device)
+                except (KeyError, TypeError, RuntimeError, ValueError) as error:
+                    what = f"train.optimizer: {key} of a group cannot be read ({cause(error)})"
+                    raise CheckpointError(f"{what}; the checkpoint is damaged, begin from another") from error
 
     def _one(self, key: str, sources: Mapping[int, str], saved: Saved) -> Any:
         """The value that all groups have which the parameters of one come from."""
@@ -156,16 +161,35 @@ def _own(group: Group) -> Sequence[tuple[str, Any]]:
     return [(key, value) for key, value in group.items() if key not in OF_RUN]
 
 
+class _Unkept(NamedTuple):
+    """What checkpoints do not keep, with what tells that it was changed in place."""
+
+    value: object
+    mark: object
+
+
+def _as_built(value: Any) -> Any:
+    return _copied(value) if is_kept(value) else _Unkept(value, _mark(value))
+
+
+def _mark(value: object) -> object:
+    if isinstance(value, Tensor):
+        return value._version
+    return repr(value) if isinstance(value, dict | list | tuple | set) else None
+
+
 def _same(value: object, built: object) -> bool:
-    if not is_kept(value) or built is _ABSENT or not is_kept(built):
-        return value is built
+    if isinstance(built, _Unkept):
+        return value is built.value and _mark(value) == built.mark
+    if not is_kept(value) or built is _ABSENT:
+        return False
     return json.dumps(_plain(value)) == json.dumps(_plain(built))
 
 
 def _copied(value: Any) -> Any:
-    """Apart from what a step may change in place; what checkpoints do not keep stays itself."""
+    """Apart from what a step may change in place."""
     if isinstance(value, Tensor):
-        return value.detach().clone() if is_kept(value) else value
+        return value.detach().clone()
     return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
 
 
