@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -68,3 +68,8 @@ def _from_here(path: str | Path) -> str:
     with suppress(ValueError):
         place = place.relative_to(Path.cwd())
     return str(place)
+
+
+def add_modalities(modalities: Sequence[str]) -> str:
+    """What to do about modalities that the run has not."""
+    return f"this needs a run with {', '.join(modalities)} among its --modalities"

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from kosmos.components import DatasetSpec, Spec
 from kosmos.data.document import Source
+from kosmos.data.sources.own_columns import add_modalities
 from kosmos.data.sources.renamed import Renamed
-from kosmos.data.sources.request import add_modalities
 from kosmos.data.sources.splits import Split
 from kosmos.errors import DataError, EmptySplit
 from kosmos.names import listed

@@ -38,7 +38,7 @@ from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import ROLES, DefaultLayout
 from kosmos.data.sources.learned_numbers import learned_numbers
 from kosmos.data.sources.offering import Offering
-from kosmos.data.sources.own_columns import NAMES_FILES, to_paste, whole_columns
+from kosmos.data.sources.own_columns import NAMES_FILES, add_modalities, to_paste, whole_columns
 from kosmos.data.sources.pairs_of_answers import PairLayout, may_hold_pairs
 from kosmos.data.sources.remarks import may_be_pieces, names_of_absent, of_rows
 from kosmos.data.sources.right_answers import ANSWERS
@@ -396,8 +396,3 @@ def _beside(request: Request, facts: Facts) -> dict[str, str]:
             said = f"name the column (columns: {{{modality}: {columns[0]}}}){absent}"
         advice |= dict.fromkeys(columns, said)
     return advice
-
-
-def add_modalities(modalities: Sequence[str]) -> str:
-    """What to do about modalities that the run has not."""
-    return f"this needs a run with {', '.join(modalities)} among its --modalities"
