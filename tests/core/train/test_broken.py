@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ import torch
 from kosmos import OptimizerSpec, hookimpl, resume_run, train_model
 from kosmos.checkpoint.folder import committed, step_of
 from kosmos.checkpoint.tensors import read_whole
-from kosmos.errors import TrainingError
+from kosmos.errors import DataError, TrainingError
 from kosmos.plugins import Registry
 from kosmos.train.broken import first_not_finite
 from kosmos.train.loop import Trainer
@@ -130,6 +131,35 @@ def test_a_roll_back_from_a_save_goes_to_weights_that_are_finite(tmp_path, regis
     assert [row["step"] for row in rows_of(tmp_path / "run" / "metrics.jsonl")] == [*range(1, 9)]
     assert steps_there(tmp_path / "run") == [8, 6] and all_finite(tmp_path / "run")
     assert [row["action"] for row in rows_of(tmp_path / "run" / "guards.jsonl")] == ["roll_back"]
+
+
+def test_data_that_fail_behind_broken_weights_go_on_where_they_are(tmp_path, registry, monkeypatch):
+    rows, failed = Trainer._rows, []
+
+    def failing(trainer: Trainer, stop: Any) -> Any:
+        if trainer.step == 5 and not failed:
+            failed.append(trainer.step)
+            raise DataError("the disk is gone")
+        return rows(trainer, stop)
+
+    monkeypatch.setattr(Trainer, "_rows", failing)
+    said = Listener()
+    config = run(
+        tmp_path / "run", 5, guard={"non_finite": "roll_back"}, train={"steps": 8}, checkpoint={"every_steps": 4}
+    )
+    with pytest.raises(DataError):
+        train_model(config, registry=registry, reporter=said)
+    assert any(line.startswith("the data failed after step 5, and step 4 is saved; once") for line in said.said)
+    monkeypatch.setattr(Trainer, "_rows", rows)
+    train_model(run(tmp_path / "whole", train={"steps": 4}), registry=registry)
+    assert steps_there(tmp_path / "run")[0] == steps_there(tmp_path / "whole")[0] == 4
+    assert drawn(tmp_path / "run") > drawn(tmp_path / "whole")
+
+
+def drawn(output: Path) -> int:
+    """Documents that were drawn up to the newest checkpoint."""
+    state = json.loads((committed(output / "checkpoints")[0] / "state.json").read_text())
+    return sum(count for lane in state["data"]["lanes"].values() for count in lane["draws"])
 
 
 def test_weights_that_break_again_and_again_end_the_run_with_a_good_checkpoint(tmp_path, registry):
