@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kosmos.data.sources.list_lines import first_lines
 from kosmos.errors import DataError
 
 
@@ -257,3 +258,40 @@ def test_media_are_continued_whatever_texts_of_other_names_lie_there(open_, tmp_
     assert source.left_out == {".txt": 1}
     texts = open_(folder, asked=True, modalities=())
     assert not any([*texts.document(row).media] for row in range(len(texts)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", "[" * 20_000 + "\n[1]\n"),
+        ("a.json", '{"a":' * 200_000 + "\n{}"),
+        ("a.json", '{"a":1}\n' + '{"a":' * 200_000),
+        ("a.yaml", "[" * 20_000 + "\nx"),
+    ],
+)
+def test_what_is_nested_deeper_than_can_be_read_may_lie_there(open_, tmp_path, name, content) -> None:
+    folder = make(tmp_path / "set", "cat/1.png", "dog/2.png")
+    (folder / name).write_text(content)
+    assert len(open_(folder)) == 2
+
+
+def test_of_json_the_bytes_that_are_read_count_and_not_what_comes_out(tmp_path) -> None:
+    content = json.dumps({"features": [{"geometry": [[1.25, 2.5]] * 1000}]})
+    (tmp_path / "area.json").write_text(content)
+    assert first_lines(tmp_path, "area.json", 1 << 20, (".png",), bool).num_bytes == len(content)
+    assert first_lines(tmp_path, "area.json", 100, (".png",), bool).num_bytes == 100
+
+
+@pytest.mark.parametrize(
+    ("media", "table"),
+    [
+        (("cat/0.png", "dog/0.png"), "file,text\n0.png,it sits there\n0.png,it runs off\n"),  # which of two is meant
+        (("cat/1.png", "dog/2.png"), "file,text\n1.png,it sits there\n2.png,it runs off\n"),  # in no one folder
+        (("cat/1.png", "dog/2.png"), "file,text\n/mnt/x/1.png,it sits there\n/mnt/x/2.png,it runs off\n"),
+    ],
+)
+def test_a_list_whose_names_are_below_no_one_folder_is_not_said_to_be_read_as_it_is(
+    open_, tmp_path, media, table
+) -> None:
+    with pytest.raises(DataError, match=r"to learn these write them into a metadata.csv"):
+        open_(make(tmp_path / "set", *media, list_csv=table))

@@ -22,6 +22,8 @@ MOST_FILES, MOST_LINES = 256, 50
 """Looked at: files, and the first lines of each."""
 LEAST_BYTES, MOST_BYTES, BYTES_OF_ALL = 1 << 16, 4 << 20, 16 << 20
 """Looked at further: of each file, and of all of them."""
+LEAST_OF_OTHERS, MOST_OF_OTHERS, OTHERS_OF_ALL = 1 << 14, 1 << 18, 1 << 22
+"""The same of files outside of ``KINDS``, of which there may be many that are large and list nothing."""
 LEAST_TOLD = 10
 """Media of which the first lines say something, from which on these need not be half of all."""
 LEAST_DIGITS = 4
@@ -43,11 +45,14 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked:
     """
     lists = candidates(files, frozenset(map(suffix_of, media.files)))
     known = _Known.of(media.files if lists else ())  # of a million it takes some seconds
-    told, left, few = set[str](), BYTES_OF_ALL, ""
+    told, left, left_of_others, few = set[str](), BYTES_OF_ALL, OTHERS_OF_ALL, ""
     for name in known.not_of_one(lists)[:MOST_FILES]:
-        most_bytes = max(LEAST_BYTES, min(left, MOST_BYTES))
+        if is_kind := suffix_of(name) in KINDS:
+            most_bytes = max(LEAST_BYTES, min(left, MOST_BYTES))
+        else:
+            most_bytes = max(LEAST_OF_OTHERS, min(left_of_others, MOST_OF_OTHERS))
         lines = first_lines(media.folder, name, most_bytes, known.suffixes, known.is_medium)
-        left -= sum(map(len, lines.lines))
+        left, left_of_others = left - is_kind * lines.num_bytes, left_of_others - (not is_kind) * lines.num_bytes
         said = _Said.of(lines, known)
         line = f"{' '.join(said.line.split()):.60}"
         if said.is_list_of_texts(name, known, told, lines.share):

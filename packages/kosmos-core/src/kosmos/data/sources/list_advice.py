@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,8 +30,8 @@ class _Found(NamedTuple):
     """Where the rows of a list name media."""
 
     column: str
-    root: str
-    """The folder that the names are below, itself below that of the media."""
+    root: str | None
+    """The folder that the names are below, itself below that of the media; None where no one folder is."""
 
 
 def as_rows(media: ClassFolderTable, files: Sequence[str], name: str) -> str:
@@ -50,8 +51,10 @@ def as_rows(media: ClassFolderTable, files: Sequence[str], name: str) -> str:
     if found is None and (len(rows[0]) == 1 or rows_suffix(name) not in delimited.SUFFIXES):
         return ""
     modality, root = media.modalities[0], None
-    if found is not None and (media.folder / found.root) != (media.folder / name).parent:
-        root = media.folder / found.root
+    if found is not None:
+        if found.root is None:
+            return ""
+        root = above if (above := media.folder / found.root) != (media.folder / name).parent else None
     columns = {modality: found.column if found is not None else ""}
     shown = to_paste(media.folder / _with_splits(media.folder, files, name), _named(rows, columns), root)
     return f"name that file and its columns ({shown}), or "
@@ -111,31 +114,37 @@ def _rows(file: Path) -> list[Row]:
     return rows or ([dict.fromkeys(names)] if names else [])
 
 
-def _by_name(media: Sequence[str]) -> dict[str, str]:
+def _by_name(media: Sequence[str]) -> dict[str, list[str]]:
     """Media by the last parts of their names, and by these without a suffix."""
-    return {key: name for name in media for key in (stem_of(name), _last(name))}
+    found = defaultdict[str, list[str]](list)
+    for name in media:
+        for key in {stem_of(name), _last(name)}:
+            found[key].append(name)
+    return dict(found)
 
 
 def _last(name: Any) -> str:
     return name.rpartition("/")[2] if isinstance(name, str) else ""
 
 
-def _column_of(rows: Sequence[Row], by_name: Mapping[str, str]) -> _Found | None:
+def _column_of(rows: Sequence[Row], by_name: Mapping[str, Sequence[str]]) -> _Found | None:
     """The column that names most media in as many rows as no other does, of which that with suffixes goes first."""
     best, most = None, (0, False)
     for column in rows[0]:
         values = [value for row in rows if isinstance(value := row.get(column), str) and _last(value) in by_name]
         counted = (len(values), bool(values) and bool(suffix_of(values[0])))
         if counted > most:
-            best, most = _Found(column, _root_of(values[0], by_name[_last(values[0])])), counted
+            roots = {root for value in values for root in _roots_of(value, by_name[_last(value)])}
+            best, most = _Found(column, roots.pop() if len(roots) == 1 else None), counted
     return best
 
 
-def _root_of(value: str, medium: str) -> str:
-    """The folder above a medium to which a row adds ``value``; of one that is named from elsewhere that of the list's
-    whole folder."""
-    path = medium if suffix_of(value) else medium[: len(medium) - len(suffix_of(medium))]
-    return path[: -len(value)].rstrip("/") if path == value or path.endswith(f"/{value}") else ""
+def _roots_of(value: str, media: Sequence[str]) -> set[str | None]:
+    """The folders above the media to which a row may add ``value``; None where that would be no medium, or one of
+    several."""
+    paths = [medium if suffix_of(value) else medium[: len(medium) - len(suffix_of(medium))] for medium in media]
+    fit = [path for path in paths if path == value or path.endswith(f"/{value}")]
+    return {fit[0][: -len(value)].rstrip("/") if len(fit) == 1 else None}
 
 
 def _with_splits(folder: Path, files: Sequence[str], name: str) -> str:

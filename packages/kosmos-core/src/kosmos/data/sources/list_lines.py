@@ -44,6 +44,8 @@ class Lines(NamedTuple):
     """Of the file that they are."""
     are_rows: bool
     """Whether the file is a table, in which what names no file may be a row all the same."""
+    num_bytes: int = 0
+    """That were read."""
 
 
 def candidates(files: Sequence[str], suffixes: Collection[str]) -> list[str]:
@@ -93,10 +95,10 @@ def first_lines(
     share = min(1.0, len(data) / max(1, size))
     if not is_kind and BEGIN.match(data):
         rows = [*_json_rows(data, suffixes, is_medium)]
-        return Lines([" ".join(row) for row in rows], rows, share, are_rows=True)
+        return Lines([" ".join(row) for row in rows], rows, share, are_rows=True, num_bytes=len(data))
     lines = [line for line in map(str.strip, data.decode(errors="replace").splitlines()) if line]
     fields = [_fields(line) if is_kind else _fields_of_any(line) for line in lines]
-    return Lines(lines, fields, share, are_rows=suffix_of(name) in DELIMITED)
+    return Lines(lines, fields, share, are_rows=suffix_of(name) in DELIMITED, num_bytes=len(data))
 
 
 def _fields(line: str) -> list[str]:
@@ -136,7 +138,7 @@ def _json_rows(data: bytes, suffixes: Collection[str], is_medium: Callable[[str]
             yield row(*names, *own)
 
     lines = data.splitlines()
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         if len(lines) > 1 and isinstance(json.loads(lines[0]), dict):
             for line in lines:
                 with suppress(ValueError, RecursionError):  # the last is cut, most likely
