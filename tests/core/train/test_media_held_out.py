@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from kosmos.train.media_held_out import media_held_out
 
 def opened(folder: Path, rows: list[dict[str, Any]], **entry: Any) -> tuple[list[Any], list[Any]]:
     """What is trained on and held out of rows about pictures."""
-    for name in {row["photo"] for row in rows}:
-        Image.new("RGB", (8, 8)).save(folder / name)
+    for name in {name for row in rows for key in ("photo", "logo") if (name := row.get(key))}:
+        Image.new("RGB", (8, 8), int(name.split(".")[0], 36)).save(folder / name)
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     columns = {"image": "photo", **entry.pop("columns", {})}
     source = {"path": str(folder / "rows.jsonl"), "columns": columns, **entry}
@@ -48,6 +49,39 @@ def test_by_that_column_nothing_is_left_to_tell(tmp_path: Path) -> None:
 
 def test_rows_that_each_have_a_medium_of_their_own_are_not_warned_of(tmp_path: Path) -> None:
     assert not [*media_held_out(*opened(tmp_path, captions(10, 1)))]
+
+
+def test_a_medium_that_most_rows_have_besides_their_own_is_not_warned_of(tmp_path: Path) -> None:
+    rows = [{"photo": f"{n}.png", "logo": "logo.png", "text": f"{n}"} for n in range(20)]
+    parts = opened(tmp_path, rows, template="[image:photo] [image:logo] → {text}", columns={})
+    assert len([*parts[1][0].document(0).media]) == 2
+    assert not [*media_held_out(*parts)]
+    assert find_duplicates(*parts).about_trained_media == 0
+
+
+def test_what_stands_for_pictures_that_are_missing_is_not_warned_of(tmp_path: Path) -> None:
+    parts = opened(tmp_path, [{"photo": "none.png" if n % 2 else f"{n}.png", "text": f"{n}"} for n in range(40)])
+    assert not [*media_held_out(*parts)]
+    assert find_duplicates(*parts).about_trained_media == 0
+
+
+def test_by_a_column_of_what_stands_for_pictures_no_group_is_advised(tmp_path: Path) -> None:
+    rows = [{"photo": "none.png", "text": f"{n}"} for n in range(40)] + captions(10, 3)
+    parts = opened(tmp_path, rows)
+    [line] = media_held_out(*parts)
+    assert line.endswith("not seen")
+    assert find_duplicates(*parts).about_trained_media
+    assert "group" not in find_duplicates(*parts).told()
+
+
+def test_of_many_rows_those_near_the_held_out_ones_are_looked_at(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("kosmos.train.media_held_out.MOST_LOOKED_AT", 8)
+    parts = opened(tmp_path, captions(12, 5))
+    [line] = media_held_out(*parts)
+    said = re.search(r"at least (\d+) of 12 held-out .*; of (\d+) of 48 trained rows\)", line)
+    assert said is not None, line
+    assert int(said[1]) > 4  # of 8 rows that are looked at
+    assert 8 < int(said[2]) < 48
 
 
 def test_a_single_medium_can_be_kept_apart_by_nothing(tmp_path: Path) -> None:

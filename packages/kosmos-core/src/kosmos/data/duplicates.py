@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kosmos.data.document import Document, FileSpan, Media, MediaSource, Source, StoredMedia
 from kosmos.data.fingerprint import digest_of
 from kosmos.data.foreign import calling
-from kosmos.data.media_in_common import advice_on
+from kosmos.data.media_in_common import advice_on, are_common
 from kosmos.data.sources.source import RowSource
 from kosmos.errors import SampleError
 
@@ -36,7 +36,8 @@ class Duplicates:
     held_out_and_trained: int
     """Of the held-out ones, such as are also trained on."""
     about_trained_media: int = 0
-    """Of the other held-out ones, such as are about a medium, or the same piece of one, that is trained on."""
+    """Of the other held-out ones, such as are about media, or the same pieces of them, all of which are trained on, but
+    for what very many documents have, such as a logo."""
     same_ids: int = 0
     """Documents whose row has the id of another before it, of those that were compared."""
     advice: str = ""
@@ -99,8 +100,10 @@ def find_duplicates(
     every = np.concatenate([trained, scored])
     repeated = len(every) - len(np.unique(every))
     is_trained = np.isin(scored, trained)
-    shared = _about(known, of_scored, is_trained)
-    advice = advice_on(held_out[min(shared)]) if shared else ""
+    media, counts = np.unique(np.frombuffer(known, np.uint64), return_counts=True)
+    common = are_common(counts, len(trained))
+    shared = _about(media, media[common], of_scored, is_trained)
+    advice = advice_on(held_out[min(shared)]) if shared and not common.any() else ""
     of_rows = np.frombuffer(ids, np.uint64)
     of_rows = of_rows[of_rows > 0]
     same_ids = len(of_rows) - len(np.unique(of_rows))
@@ -116,14 +119,23 @@ def _of_id(source: Source, row: int) -> int:
     return int.from_bytes(blake2b(ascii((source.name, str(identity))).encode(), digest_size=8).digest(), "little")
 
 
-def _about(known: array[int], scored: Sequence[tuple[int, Sequence[int]]], is_trained: NDArray[np.bool_]) -> list[int]:
-    """The number of the source of each document that is not itself trained on, and of which a medium is."""
-    media = np.array([medium for _, its in scored for medium in its], np.uint64)
-    if not len(media) or not len(known):
-        return []
-    shared = set(media[np.isin(media, np.frombuffer(known, np.uint64))].tolist())
+def _about(
+    known: NDArray[np.uint64],
+    common: NDArray[np.uint64],
+    scored: Sequence[tuple[int, Sequence[int]]],
+    is_trained: NDArray[np.bool_],
+) -> list[int]:
+    """The number of the source of each document that is not itself trained on, and of which all media are.
+
+    Args:
+        known: media that are trained on.
+        common: those of them that tell nothing of a document.
+    """
+    media = np.unique(np.array([medium for _, its in scored for medium in its], np.uint64))
+    shared, passed = set(media[np.isin(media, known)].tolist()), set(common.tolist())
     found = zip(scored, is_trained.tolist(), strict=True)
-    return [number for (number, its), same in found if not same and not shared.isdisjoint(its)]
+    own = ((number, set(its) - passed, same) for (number, its), same in found)
+    return [number for number, its, same in own if its and not same and its <= shared]
 
 
 def _digest(document: Document) -> tuple[int, list[int]]:

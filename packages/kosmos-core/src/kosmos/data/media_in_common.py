@@ -7,6 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kosmos.data.document import Document, FileSpan, Source
 from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.source import RowSource
@@ -22,6 +25,22 @@ class Medium(NamedTuple):
     """The byte where it begins in the file."""
     clip: tuple[float, float] | None = None
     """The piece of it that is meant, in seconds; None where pieces do not count, too."""
+
+
+COMMON_SHARE, COMMON_TIMES = 0.1, 4
+"""A medium is no document's own where more than this share of them have it, and so many times as have most media."""
+
+
+def are_common(counts: NDArray[np.int64], documents: int) -> NDArray[np.bool_]:
+    """Which media stand in so many documents that they tell nothing of one, such as a logo or what stands for a medium
+    that is missing.
+
+    Args:
+        counts: of documents that have each: [media].
+        documents: how many there are.
+    """
+    usual = np.median(counts) if len(counts) else 0.0
+    return counts > max(COMMON_SHARE * documents, COMMON_TIMES * usual)
 
 
 def media_of(document: Document, *, clips: bool = False) -> set[Medium]:
@@ -52,8 +71,8 @@ def media_of_rows(source: RowSource, rows: Iterable[int], *, clips: bool = False
 
 
 def advice_on(held_out: Source) -> str:
-    """What holds out all rows of a medium together, to stand behind a message; empty where nothing does, as the data
-    say themselves what is held out."""
+    """What holds out all rows of a medium together, to stand behind a message; empty where no column tells
+    it, or the data say themselves what is held out."""
     if not isinstance(held_out, RowSource) or not len(held_out):
         return ""
     columns = held_out.layout.columns
@@ -66,7 +85,8 @@ def advice_on(held_out: Source) -> str:
     stated = row.get(columns.get("split", "split"))
     if split_of(stated) is not None or any(getattr(held_out.table, "splits", ())):
         return ""
-    column = _column_of_media(held_out, row) or "COLUMN"
+    if not (column := _column_of_media(held_out, row)):
+        return ""
     return f"; to hold out all rows of a medium together name the column that tells it (columns: {{{GROUP}: {column}}})"
 
 
