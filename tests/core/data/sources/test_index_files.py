@@ -295,3 +295,88 @@ def test_a_list_whose_names_are_below_no_one_folder_is_not_said_to_be_read_as_it
 ) -> None:
     with pytest.raises(DataError, match=r"to learn these write them into a metadata.csv"):
         open_(make(tmp_path / "set", *media, list_csv=table))
+
+
+TWENTY = [f"{kind}/{kind}_{n:03}.png" for kind in ("cat", "dog") for n in range(10)]
+NUMBERED = [f"{kind:04}/{n:04}.png" for kind in range(5) for n in range(6)]
+
+
+def each(line: str) -> str:
+    return "".join(line.format(file=file, stem=Path(file).stem, n=n) + "\n" for n, file in enumerate(TWENTY))
+
+
+def each_row(**row: object) -> str:
+    return json.dumps([{"file": file, **row} for file in TWENTY])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("checksums.json", json.dumps(dict.fromkeys(TWENTY, f"sha256:{'ab' * 32}"))),
+        ("sums.json", json.dumps(dict.fromkeys(TWENTY, f"sha256:{'ab' * 32}"))),
+        ("CHECKSUM", each(f"SHA256 ({{file}}) = {'ab' * 32}")),
+        ("sums.dat", each(f"SHA256 ({{file}}) = {'ab' * 32}")),
+        ("sums.txt", each("{file} 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")),
+        ("crc.json", json.dumps(dict.fromkeys(TWENTY, "9f3c21ab"))),
+        ("manifest.json", json.dumps({"files": [{"path": f, "md5": "ab" * 16, "mime": "image/png"} for f in TWENTY]})),
+        ("train_log", each("loaded {file} ok")),
+        ("index", each("-rw-r--r-- 1 root root 1234 Jan  1 12:00 {file}")),
+        ("wav.scp", each("{stem} {file}")),
+        ("splits.json", json.dumps({file: ("train", "test")[n % 2] for n, file in enumerate(TWENTY)})),
+        ("splits.json", each_row(split="train")),
+        ("coco.json", each_row(date_captured="2013-11-14T17:02:52Z", license="CC BY")),
+        ("times.tsv", each("{file}\t2013-11-14T17:02:52Z")),
+        ("exif.json", each_row(SourceFile="x", Make="Canon", Model="EOS", FileType="JPEG")),
+        ("ATTRIBUTION", each("{file} by John Doe, CC BY 2.0")),
+        ("urls.txt", each("{stem} https://there.org/{n}")),
+    ],
+)
+def test_sums_parts_and_what_is_said_of_files_may_lie_beside_classes(open_, tmp_path, name, content) -> None:
+    folder = make(tmp_path / "set", *TWENTY)
+    (folder / name).write_text(content)
+    source = open_(folder)
+    assert len(source) == 20
+    assert not source.remarks
+
+
+@pytest.mark.parametrize("name", ["{}.json", "{}.supplemental-metadata.json", "of/{}.json"])
+def test_files_of_one_medium_each_are_no_lists(open_, tmp_path, name) -> None:
+    folder = make(tmp_path / "set", *TWENTY)
+    for file in TWENTY:
+        (folder / name.format(file)).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name.format(file)).write_text(json.dumps({"title": Path(file).name, "formatted": "1 Jan 2020"}))
+    assert len(open_(folder)) == 20
+
+
+@pytest.mark.parametrize(
+    ("media", "name", "content"),
+    [
+        (NUMBERED, "classes.json", json.dumps({f"{kind:04}": f"class {kind}" for kind in range(5)})),
+        (NUMBERED, "classes.csv", "number,name\n" + "".join(f"{kind:04},a class\n" for kind in range(5))),
+        ([f"{k}/{n}.png" for k in "abc" for n in (1, 2, 3)], "labels.json", '{"1": "plane", "2": "car", "3": "bird"}'),
+        ([f"{k}/{n}.png" for k in "abc" for n in (0, 1, 2)], "id2label.json", '{"0": "plane", "1": "car", "2": "owl"}'),
+    ],
+)
+def test_names_of_classes_are_no_texts_of_media(open_, tmp_path, media, name, content) -> None:
+    folder = make(tmp_path / "set", *media)
+    (folder / name).write_text(content)
+    source = open_(folder)
+    assert len(source) == len(media)
+    assert all("names of the folders are learned" in remark for remark in source.remarks)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", json.dumps({"preview": "cat/0001.png", "title": "hello cats"})),
+        ("todo", "0001.png is blurry\n"),
+        ("conf.yaml", "title: hello cats\npreview: cat/0001.png\n"),
+    ],
+)
+def test_what_names_one_file_may_lie_beside_one_class(open_, tmp_path, name, content) -> None:
+    folder = make(tmp_path / "set", *(f"cat/{n:04}.png" for n in range(30)))
+    (folder / name).write_text(content)
+    assert len(open_(folder)) == 30
+    (folder / name).write_text("".join(f"{n:04}.png is a cat that sits\n" for n in range(4)))
+    with pytest.raises(DataError, match=f"{name} lists media"):
+        open_(folder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kosmos.data.unpacked import without_packing
 
 COMPRESSED = {
@@ -31,3 +33,12 @@ def stem_of(name: str) -> str:
     """The name of a file without its suffix and folders, as ``PurePosixPath`` has it, which takes ten times as long."""
     last = name.rpartition("/")[2]
     return last.rpartition(".")[0] if suffix_of(last) else last
+
+
+def stems_of(name: str) -> Iterator[str]:
+    """What of a name may be that of a medium: of ``1.normalized.txt`` that is ``1``, too."""
+    stem = stem_of(name)
+    yield stem
+    while "." in stem:
+        stem = stem.rpartition(".")[0]
+        yield stem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
-from kosmos.data.sources.file_names import stem_of, suffix_of
+from kosmos.data.sources.file_names import stem_of, stems_of, suffix_of
 from kosmos.data.sources.folders import MANIFEST, tells_of_data
 from kosmos.data.sources.joined import ClassFolderTable, Rooted
 from kosmos.data.sources.list_advice import as_rows
 from kosmos.data.sources.list_lines import KINDS, Lines, candidates, first_lines
 from kosmos.data.sources.source import Table
+from kosmos.data.sources.splits import split_of
 from kosmos.errors import DataError
 from kosmos.names import listed
 
@@ -22,14 +24,24 @@ MOST_FILES, MOST_LINES = 256, 50
 """Looked at: files, and the first lines of each."""
 LEAST_BYTES, MOST_BYTES, BYTES_OF_ALL = 1 << 16, 4 << 20, 16 << 20
 """Looked at further: of each file, and of all of them."""
-LEAST_OF_OTHERS, MOST_OF_OTHERS, OTHERS_OF_ALL = 1 << 14, 1 << 18, 1 << 22
+LEAST_OF_OTHERS, MOST_OF_OTHERS, OTHERS_OF_ALL = 1 << 14, 1 << 17, 1 << 21
 """The same of files outside of ``KINDS``, of which there may be many that are large and list nothing."""
 LEAST_TOLD = 10
 """Media of which the first lines say something, from which on these need not be half of all."""
 LEAST_DIGITS = 4
 """Of a name that is digits alone: fewer may be the number of a class."""
+LEAST_SHARE = 0.1
+"""Of the media of one folder that a file outside of ``KINDS`` has to say something of, and of no fewer than two."""
 _FIGURE = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?|[0-9a-fA-F]{32,}|nan|NaN")
 """A number, or a digest."""
+_NO_TEXT = re.compile(
+    rf"{_FIGURE.pattern}|(?=[a-fA-F]*\d)[0-9a-fA-F]{{8,}}|[\w+/=-]{{7,}}="
+    r"|(?i:md5|sha-?\d+|crc-?\d+c?|blake\w+|xxh\w*)([-_:=].*)?"
+    r"|[-+\d][-+\d:./]*(T\d[-+\d:.]*)?Z?"
+)
+"""With a shorter digest, or one that says which it is, and a date or time."""
+_OF_LISTING = re.compile(r"[-dlbcps]([-r][-w][-xsStT]){3}[.+@]?")
+"""How a line of ``ls -l`` begins."""
 
 
 def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked: bool = False) -> ClassFolderTable:
@@ -55,7 +67,7 @@ def refuse_index_beside(media: ClassFolderTable, files: Sequence[str], *, asked:
         left, left_of_others = left - is_kind * lines.num_bytes, left_of_others - (not is_kind) * lines.num_bytes
         said = _Said.of(lines, known)
         line = f"{' '.join(said.line.split()):.60}"
-        if said.is_list_of_texts(name, known, told, lines.share):
+        if not known.is_of_classes(lines) and said.is_list_of_texts(name, known, told, lines.share):
             if asked:
                 what = f"{name} lists media that lie in folders ({line}); it is not read, and no answer is expected"
                 return replace(media, named=False, remark=what)
@@ -147,6 +159,8 @@ class _Known:
     """The stems without their figures, of those that have more than these: others of one set are named alike."""
     sizes: Mapping[str, int]
     """How many media each folder holds itself."""
+    kinds: frozenset[str]
+    """What types of content of such files begin with, as ``text/`` of ``text/plain``."""
 
     @property
     def one_class(self) -> bool:
@@ -160,7 +174,21 @@ class _Known:
         folders = frozenset(part for path in sizes for part in path.split("/"))
         stems = frozenset(map(stem_of, names))
         shapes = frozenset(shape for stem in stems if (shape := _shape(stem)) is not None)
-        return cls(names, stems, folders, frozenset(map(suffix_of, names)), shapes, sizes)
+        suffixes = frozenset(map(suffix_of, names))
+        types = (mimetypes.guess_type(f"1{suffix}")[0] for suffix in suffixes)
+        kinds = frozenset(one[: one.find("/") + 1] for one in types if one is not None)
+        return cls(names, stems, folders, suffixes, shapes, sizes, kinds)
+
+    def is_of_classes(self, lines: Lines) -> bool:
+        """Whether each line, but for the first, begins with the name or the number of another folder."""
+        keys = [fields[0] for fields in lines.fields if fields[0]]
+        folders = {path.rpartition("/")[2] for path in self.sizes}
+        if len(keys) < 2 or len({*keys}) < len(keys) or sum(self.sizes.values()) < 2 * len(folders):
+            return False  # by as many as that, names of media would be told apart by no key
+        if folders.issuperset(keys) or folders.issuperset(keys[1:]):
+            return True
+        numbers = [sorted(map(int, some)) for some in (keys, keys[1:]) if all(map(_is_number, some))]
+        return any(some in ([*range(len(folders))], [*range(1, len(folders) + 1)]) for some in numbers)
 
     def num_below(self, folder: str) -> int:
         """How many media a list in a folder may be of: those below it, or where there are none, all."""
@@ -169,7 +197,16 @@ class _Known:
 
     def not_of_one(self, files: Sequence[str]) -> list[str]:
         """Those of the files that may be of several media: others have the name of one."""
-        return [name for name in files if suffix_of(name) in KINDS or stem_of(name) not in self.stems]
+        return [name for name in files if suffix_of(name) in KINDS or not any(map(self._is_own, stems_of(name)))]
+
+    def _is_own(self, stem: str) -> bool:
+        """Whether a stem is the name of a medium, or one that tells stands in front of it."""
+        front = re.match(r"(.+)[-_]", stem)
+        return (
+            stem in self.names
+            or stem in self.stems
+            or (front is not None and front[1] in self.stems and _is_telling(front[1]))
+        )
 
     def is_medium(self, name: str) -> bool:
         """Whether something is the name of a medium, with or without its suffix."""
@@ -202,10 +239,27 @@ class _Known:
         Args:
             place: of the name of the file.
         """
+        if _OF_LISTING.fullmatch(fields[0]):
+            return False
         more = [field for field in fields if suffix_of(field) not in self.suffixes and not self._is_path(field)]
         more = more if len(more) < len(fields) else [*more[:place], *more[place + 1 :]]
-        said = [field for field in more if field not in self.folders and not _FIGURE.fullmatch(field)]
-        return any(map(str.isalpha, "".join(said)))
+        own = stem_of(fields[place])
+        return any(any(map(str.isalpha, one)) and self._says(one, own) for one in more)
+
+    def _says(self, one: str, own: str) -> bool:
+        """Whether a field is more than a figure, a folder, an address, a part, a kind of file or the medium's name."""
+        return not (
+            one in self.folders
+            or _NO_TEXT.fullmatch(one)
+            or "://" in one
+            or split_of(one) is not None
+            or one[: one.find("/") + 1] in self.kinds
+            or (one == own and _is_telling(own))
+        )
+
+
+def _is_number(key: str) -> bool:
+    return key.isascii() and key.isdecimal() and len(key) < 8
 
 
 def _is_telling(stem: str) -> bool:
@@ -282,9 +336,11 @@ class _Said:
             of_files, say_more = of_files + self.other_rows, say_more + self.others_say_more
         if not say_more or 2 * of_files < self.num_lines - 1 or 2 * say_more < of_files:  # the first may name columns
             return False
-        if known.one_class:
+        if known.one_class and suffix_of(name) in KINDS:
             return True
         told.update(self.told)
         enough = known.num_below(name.rpartition("/")[0]) * share
+        if known.one_class and len(self.told) > 1 and len(self.told) >= LEAST_SHARE * enough:
+            return True
         is_dense = len(self.told) >= LEAST_TOLD and 2 * self.first_say_more > min(self.num_lines, MOST_LINES) - 1
         return bool(self.told) and (is_dense or 2 * len(self.told) >= enough or 2 * len(told) >= len(known.stems))

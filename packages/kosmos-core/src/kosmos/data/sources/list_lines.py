@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kosmos.data.open_files import read_bytes
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
-from kosmos.data.sources.file_names import suffix_of
+from kosmos.data.sources.file_names import stem_of, suffix_of
 from kosmos.data.sources.folders import tells_of_data
 from kosmos.data.sources.json_pieces import BEGIN, JsonText
 from kosmos.data.sources.media import resolve
@@ -27,8 +27,25 @@ NO_LISTS = frozenset(
     ".java .go .rs .pl .rb .lock .toml .ini .cfg".split()
 )
 """Of programs, of what they print, and of pages: these name files, and say nothing of what is in them."""
+_SUMS = re.compile(r"(checksum|md5|sha\d|shasum|crc\d*sum)", re.IGNORECASE)
+"""How names of files of sums begin."""
+_OF_OTHERS = re.compile(
+    r"(.*[-_])?logs?|(attribution|author|citation|copyright|contributor|acknowledge?ment)s?", re.IGNORECASE
+)
+"""Names of what programs print, and of who made the media; of tables this may be the subject."""
 MOST_TIMES_PACKED = 4
 """How many times its bytes a compressed list may have: only for which share of it was read."""
+_OF_FILE = re.compile(
+    r"licen[sc]e(_\w+)?|copyright|rights|credits?|attribution|author|(date|time)(_?(captured|time|taken|stamp))?"
+    r"|(mime|content|media)_?-?type|mime|md5|sha_?\d+|checksum|digest|etag",
+    re.IGNORECASE,
+)
+"""Keys of JSON that say nothing of what is in a medium."""
+_OF_CAMERA = frozenset(
+    "Make Model Software Orientation DateTime DateTimeOriginal ExifVersion ExposureTime FNumber ISO".split()
+)
+_DESCRIBES = re.compile(r"descri|caption|title|comment|keyword|subject|label|text|tags", re.IGNORECASE)
+"""Keys under which there may be a text all the same."""
 _PROBED = 4096
 _IN_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a]")
 _APART = re.compile(r"[,;|\t ]")
@@ -58,10 +75,15 @@ def candidates(files: Sequence[str], suffixes: Collection[str]) -> list[str]:
     left = [
         name for name in files
         if ((suffix := suffix_of(name)) in KINDS or suffix not in suffixes)
-        and suffix not in NO_LISTS and not tells_of_data(name)
+        and suffix not in NO_LISTS and not tells_of_data(name) and not _is_no_list(name)
     ]  # fmt: skip
     counts = Counter(map(suffix_of, left))
     return sorted(left, key=lambda name: _in_order(name, counts))  # stays as it was among those of KINDS
+
+
+def _is_no_list(name: str) -> bool:
+    """Whether a file is called as sums or logs are, or as what says who made the media."""
+    return bool(_SUMS.match(stem := stem_of(name)) or (suffix_of(name) not in DELIMITED and _OF_OTHERS.fullmatch(stem)))
 
 
 def _in_order(name: str, counts: Mapping[str, int]) -> tuple[int, int]:
@@ -118,24 +140,27 @@ def _json_rows(data: bytes, suffixes: Collection[str], is_medium: Callable[[str]
         return [field for value in values for field in _leaves(value, suffixes)] or [""]
 
     def of_object(text: JsonText, names: tuple[str, ...]) -> Iterator[list[str]]:
-        own: list[Any] = []
+        own: dict[str, Any] = {}
         for key in text.keys():  # noqa: SIM118  no mapping
             begins = text.skip()
             if begins == "{" and len(names) < 2:
                 yield from of_object(text, (*names, key))
             elif begins == "[":
+                values: list[Any] = []
                 for begin, end in text.elements():
                     value = text.parsed(begin, end)
                     if isinstance(value, dict) or not names:
                         yield row(value)
                     else:
-                        own.append(value)
+                        values.append(value)
+                if values:
+                    own[key] = values
             elif not names or is_medium(key):
                 yield row(key, text.value())
             else:
-                own.append(text.value())
+                own[key] = text.value()
         if own:
-            yield row(*names, *own)
+            yield row(*names, own)
 
     lines = data.splitlines()
     with suppress(ValueError, RecursionError):
@@ -158,10 +183,15 @@ def _json_rows(data: bytes, suffixes: Collection[str], is_medium: Callable[[str]
 
 
 def _leaves(value: Any, suffixes: Collection[str]) -> Iterator[str]:
-    """The names of files in a value whole, and the words of its texts. Addresses say nothing of a medium."""
+    """The names of files in a value whole, and the words of its texts. Addresses say nothing of a medium, nor does what
+    stands under the key of a right or of a date, or what a camera wrote."""
     if isinstance(value, dict):
-        for one in value.values():
-            yield from _leaves(one, suffixes)
+        of_camera = "SourceFile" in value or len(_OF_CAMERA.intersection(value)) > 2
+        for key, one in value.items():
+            if isinstance(one, str) and suffix_of(one) in suffixes:
+                yield one
+            elif not _OF_FILE.fullmatch(key) and (not of_camera or _DESCRIBES.search(key)):
+                yield from _leaves(one, suffixes)
     elif isinstance(value, list):
         for one in value:
             yield from _leaves(one, suffixes)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from kosmos.data.sources.file_names import stem_of, suffix_of
+from kosmos.data.sources.file_names import stem_of, stems_of, suffix_of
 from kosmos.data.sources.folders import tells_of_data
 from kosmos.data.sources.index_files import LEAST_DIGITS, refuse_index_beside
 from kosmos.data.sources.joined import ClassFolderTable
@@ -91,7 +91,7 @@ class _Texts:
         for name in files:
             if suffix_of(name) in KINDS and not tells_of_data(name):
                 folder = name.rpartition("/")[0]
-                for stem in _stems(name):
+                for stem in stems_of(name):
                     self._beside[f"{folder}/{stem}"].append(name)
                     self._alike[f"{_last(folder)}/{stem}"].append(name)
                     self.anywhere[stem].append(name)
@@ -112,12 +112,3 @@ def _num_texts(found: dict[str, list[str]]) -> int:
 def _is_telling(stem: str) -> bool:
     """Whether media of several folders that have this name are of one text: ``1`` and ``front`` are in any folder."""
     return any(map(str.isdecimal, stem)) and not (stem.isdecimal() and len(stem) < LEAST_DIGITS)
-
-
-def _stems(name: str) -> Iterator[str]:
-    """What of a name may be that of a medium: of ``1.normalized.txt`` that is ``1``, too."""
-    stem = stem_of(name)
-    yield stem
-    while "." in stem:
-        stem = stem.rpartition(".")[0]
-        yield stem
