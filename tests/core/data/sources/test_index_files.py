@@ -325,6 +325,8 @@ def each_row(**row: object) -> str:
         ("splits.json", json.dumps({file: ("train", "test")[n % 2] for n, file in enumerate(TWENTY)})),
         ("splits.json", each_row(split="train")),
         ("coco.json", each_row(date_captured="2013-11-14T17:02:52Z", license="CC BY")),
+        ("sizes.json", json.dumps({"images": {file: {"width": 4} for file in TWENTY}})),
+        ("via.json", json.dumps({f"{file}123": {"filename": file, "size": 123, "regions": []} for file in TWENTY})),
         ("times.tsv", each("{file}\t2013-11-14T17:02:52Z")),
         ("exif.json", each_row(SourceFile="x", Make="Canon", Model="EOS", FileType="JPEG")),
         ("ATTRIBUTION", each("{file} by John Doe, CC BY 2.0")),

@@ -45,7 +45,7 @@ def media_held_out(sources: Sequence[Source], held_out: Sequence[Source]) -> Ite
                 if shared := known.shared(media_of(scored.document(row), clips=True)):
                     count, first = count + 1, first or Path(shared[0].file).name
         if count:
-            at_least = "at least " if max(len(trained), len(scored)) > MOST_LOOKED_AT else ""
+            at_least = "at least " if count < len(scored) and max(map(len, (trained, scored))) > MOST_LOOKED_AT else ""
             of = f"; of {len(known.rows):,} of {len(trained):,} trained rows" if len(known.rows) < len(trained) else ""
             yield (
                 f"{trained.name}: {at_least}{count:,} of {len(scored):,} held-out documents are about media that "

@@ -254,6 +254,7 @@ class _Known:
             or "://" in one
             or split_of(one) is not None
             or one[: one.find("/") + 1] in self.kinds
+            or suffix_of(one).rstrip("0123456789") in self.suffixes  # VIA's keys end with the size of the file
             or (one == own and _is_telling(own))
         )
 

@@ -160,7 +160,8 @@ def _json_rows(data: bytes, suffixes: Collection[str], is_medium: Callable[[str]
             else:
                 own[key] = text.value()
         if own:
-            yield row(*names, own)
+            is_of_one = is_medium(names[-1]) or suffix_of(names[-1]) in suffixes
+            yield row(*(names[-1:] if is_of_one else names), own)  # the object of all has a name that says nothing
 
     lines = data.splitlines()
     with suppress(ValueError, RecursionError):
