@@ -76,15 +76,15 @@ def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceCon
 
 
 @contextmanager
-def following(*, reads_more: bool = True) -> Iterator[None]:
+def following(*, reads_more: bool = True, lacking: Collection[str] = ()) -> Iterator[None]:
     """Errors of a saved run's data that are not where they were say how to name their new place, and what it could
     begin with is not refused.
 
     Args:
-        reads_more: as of ``opened_before``.
+        reads_more: as of ``opened_before``, and so is ``lacking``.
     """
     try:
-        with opened_before(reads_more=reads_more):
+        with opened_before(reads_more=reads_more, lacking=lacking):
             yield
     except DataError as error:
         if not any(words in str(error) for words in ("no such file", "no file or folder")):

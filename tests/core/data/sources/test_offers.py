@@ -34,7 +34,8 @@ from kosmos.errors import SampleError
         ({"choices": {"1": "Tomato", "2": "Apple"}, "answer": "1"}, 0),
         ({"choices": {"yes": "It is.", "no": "It is not."}, "answer": "no"}, 1),
         ({"choices": None, "A": "Tomato", "B": "Apple", "answer": "B"}, 1),
-        ({"choices": None, "A": 4, "B": 5, "C": float("nan"), "D": "", "answer": 5}, None),
+        ({"choices": None, "A": 4, "B": 5, "C": float("nan"), "D": "", "answer": 5}, 1),  # no number of an answer
+        ({"choices": None, "A": 4, "B": 5, "C": float("nan"), "D": "", "answer": 6}, None),
         ({"choices": None, "A": 4, "B": 5, "C": float("nan"), "D": "", "answer": "5"}, 1),
         ({"answer": "Five"}, 1),
         ({"choices": ["Red ", "blue"], "answer": "red"}, 0),
@@ -53,7 +54,7 @@ from kosmos.errors import SampleError
 )
 def test_the_right_answer_is_said_in_many_ways(row: dict[str, Any], right: int | None) -> None:
     if right is None:
-        with pytest.raises(SampleError, match="answer: 5 is none of its 2 answers: '4', '5'"):
+        with pytest.raises(SampleError, match="answer: 6 is none of its 2 answers: '4', '5'"):
             read_offer({"choices": ["four", "five", "six"], **row})
         return
     assert read_offer({"choices": ["four", "five", "six"], **row}).right == right

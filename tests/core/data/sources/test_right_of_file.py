@@ -13,6 +13,7 @@ from kosmos.commands.choices import READ, columns_of
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Text
 from kosmos.data.sources.choices import read_offer
+from kosmos.data.sources.listed_texts import listed_text
 from kosmos.data.sources.offering import Offering
 from kosmos.data.sources.since import opened_before
 from kosmos.errors import ConfigError, DataError, SampleError
@@ -54,6 +55,42 @@ def right(source: ChoiceSource) -> list[int]:
 def test_numbers_are_what_other_rows_say_they_are(asked: Open, others: list[dict[str, Any]], expected: int) -> None:
     assert right(asked(*others, row(NUMBERS, "2")))[-1] == expected
     assert right(asked(row(NUMBERS, "2"), *others))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([], 2),  # a place, where nothing says otherwise
+        ([row(WORDS, 2)], 2),
+        ([row([1, 2, 3, 4], 4)], 3),
+        ([row([10, 20, 30], 20)], 3),
+        ([row([1, 2, 3, 4], 4), row(WORDS, 2)], 2),
+    ],
+)
+def test_numbers_that_are_no_texts_are_too_and_else_places(asked: Open, others: list[Any], expected: int) -> None:
+    numbers = [int(number) for number in NUMBERS]
+    assert right(asked(*others, row(numbers, 2)))[-1] == expected
+    assert right(asked(row(numbers, 2), *others))[0] == expected
+
+
+@pytest.mark.parametrize("text", ["{[1]: 2}", "{[1]}", "{{}}", "['a', 'b' 'c', 'd']", "[" * 30_000, "__import__('os')"])
+def test_a_text_that_is_no_list_stays_what_it_is(text: str) -> None:
+    assert listed_text(text) == text
+
+
+def test_numbers_in_such_a_list_are_as_they_are_written() -> None:
+    assert listed_text("[1.10, 2.50]") == ["1.10", "2.50"]
+    assert listed_text("['a', \"it's\"]") == ["a", "it's"]
+
+
+def test_questions_of_a_run_that_was_begun_before_are_read_as_then(asked: Open) -> None:
+    rows = [{"hint": "Because.", **row(NUMBERS, "2")}, row(WORDS, "2")]
+    assert right(asked(*rows))[0] == 2
+    assert "Because." in str(asked(*rows).source.document(0).segments)
+    with opened_before(lacking=["questions"]):
+        older = asked(*rows)
+    assert right(older)[0] == 3
+    assert "Because." not in str(older.source.document(0).segments)
 
 
 @pytest.mark.parametrize(("other", "expected"), [(row(WORDS, "B"), 1), (row(["A", "B", "x"], "x"), 0)])

@@ -161,9 +161,9 @@ def sources_of(
 def _held_out(run: SavedRun) -> list[Source]:
     """What the run holds out, with a warning where its data are others now."""
     from kosmos.run_sources import following, open_both
-    from kosmos.train.older_rules import reads_more
+    from kosmos.train.older_rules import rules_of
 
-    with following(reads_more=reads_more(run.order or None)):
+    with following(**rules_of(run.order or None)):
         sources, held_out = open_both(run.composition.config, run.composition.registry)
     run.as_begun([*sources, *held_out])
     for line in (*run.other_data(sources), *unspaced(run, held_out)):

@@ -40,7 +40,7 @@ def show_taken(run: str | None, steps: str, overrides: Mapping[str, Any], *, as_
     from kosmos.train.json_lines import printed_json
     from kosmos.train.laid_over import laid_over
     from kosmos.train.newest_state import newest_state
-    from kosmos.train.older_rules import reads_more
+    from kosmos.train.older_rules import rules_of
     from kosmos.train.output import RunFolder
     from kosmos.train.replay import last_step, steps_taken
 
@@ -51,7 +51,7 @@ def show_taken(run: str | None, steps: str, overrides: Mapping[str, Any], *, as_
         config, registry, *_ = laid_over(folder, overrides)
         composition = compose(config, registry, tokenizer_folder=folder.tokenizer, draw=False)
         state = newest_state(folder.checkpoints)
-        with following(reads_more=reads_more(state and state["order"])):
+        with following(**rules_of(state and state["order"])):
             sources, _ = open_both(config, registry)
         found = steps_taken(folder, make_feed(composition, sources), first, last, moved=moved)
         if as_json:

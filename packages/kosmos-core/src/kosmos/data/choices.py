@@ -19,7 +19,7 @@ from kosmos.data.quarantine import Incident
 from kosmos.data.shots import BETWEEN, drawn, in_front, is_same, may_be_same
 from kosmos.data.sources.choices import ChoiceLayout, Offer, read_with_ways
 from kosmos.data.sources.right_of_file import MOST_LOOKED_AT, RightOfFile, Ways, refuse_doubtful
-from kosmos.data.sources.since import is_opened_before
+from kosmos.data.sources.since import is_opened_before, lacks
 from kosmos.data.sources.source import Names, RowSource
 from kosmos.data.spread import spread
 from kosmos.data.turns import is_chat
@@ -81,7 +81,7 @@ class ChoiceSource:
             except SampleError as error:
                 self.incidents.append(Incident(self.source.origin(row), self.name, error.code, str(error)))
         right, left = told.decided(lambda: self._ways_of_others({*asked}))
-        for place, number in right.items():
+        for place, number in ({} if lacks("questions") else right).items():
             self.offers[place] = self.offers[place]._replace(right=number)
         if left and not is_opened_before():  # else texts go first, as they did when it was begun
             first = min(left)

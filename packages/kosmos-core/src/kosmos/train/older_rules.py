@@ -7,7 +7,7 @@ from typing import Any
 
 from kosmos.data.document import Source
 from kosmos.data.sources.source import RowSource
-from kosmos.train.order import ENDS, PIECES, READS
+from kosmos.train.order import ENDS, LATER, PIECES, READS
 
 
 def keep_older(before: Mapping[str, Any], now: dict[str, Any], sources: Sequence[Source]) -> None:
@@ -20,8 +20,9 @@ def keep_older(before: Mapping[str, Any], now: dict[str, Any], sources: Sequence
     """
     as_begun(before, sources)
     for fact in (PIECES, READS):
+        now[fact] = before.get(fact)
         if fact not in before:
-            now.pop(fact, None)
+            del now[fact]
     for old, new in zip(before["data"]["sources"], now["data"]["sources"], strict=True):
         for fact in (ENDS, PIECES):
             if fact not in old:
@@ -48,6 +49,24 @@ def as_begun(before: Mapping[str, Any], sources: Sequence[Source]) -> None:
             source.refuses_pieces = False
         if not reads_more(before):
             source.reads_more = False
+
+
+def rules_of(before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Those by which the data of a run were opened, as ``following`` takes them.
+
+    Args:
+        before: ``sample_order`` of a checkpoint of the run; None where it has none.
+    """
+    return {"reads_more": reads_more(before), "lacking": lacking(before)}
+
+
+def lacking(before: Mapping[str, Any] | None) -> list[str]:
+    """Of ``LATER`` what a run was begun before.
+
+    Args:
+        before: ``sample_order`` of a checkpoint of the run; None where it has none.
+    """
+    return [] if before is None else [rule for rule in LATER if rule not in before.get(READS, ())]
 
 
 def reads_more(before: Mapping[str, Any] | None) -> bool:

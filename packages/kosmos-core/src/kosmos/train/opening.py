@@ -33,7 +33,7 @@ from kosmos.train.given_data import GivenData
 from kosmos.train.kept_warmup import with_kept_warmup
 from kosmos.train.length import Report, in_steps
 from kosmos.train.newest_state import newest_state
-from kosmos.train.older_rules import reads_more
+from kosmos.train.older_rules import rules_of
 from kosmos.train.order import sample_order, with_fingerprints
 from kosmos.train.output import RunFolder
 from kosmos.train.settings import check_length, check_settings
@@ -136,9 +136,9 @@ def open_run(
     # A checkpoint has all weights: the files that they began with are needed no more.
     saved = folder is not None and parallel.main_only(lambda: bool(committed(folder.checkpoints)))
     kept = parallel.main_only(folder.read_model) if folder is not None and saved else {}
-    is_older = folder is not None and saved and parallel.main_only(lambda: _was_begun_before(folder))
+    rules = parallel.main_only(lambda: _rules_of(folder)) if folder is not None and saved else {}
     opened: list[Opened] = []  # each rank's own, which it tells nobody
-    parallel.agreed(lambda: opened.append(_open(absolute, folder, registry, parallel, kept, given, not is_older)))
+    parallel.agreed(lambda: opened.append(_open(absolute, folder, registry, parallel, kept, given, rules)))
     run = opened[0]
     check_same_data(run.order, [*run.held_out, *run.choices], parallel)
     check_same_model(run.composition, parallel)
@@ -152,11 +152,11 @@ def open_run(
     return replace(run, composition=replace(run.composition, config=kept_warmup))
 
 
-def _was_begun_before(folder: RunFolder) -> bool:
-    """Whether its data are to be opened by the rules of older runs. A state that is none is refused where it is gone on
+def _rules_of(folder: RunFolder) -> dict[str, Any]:
+    """The rules by which its data were opened, as of ``following``. A state that is none is refused where it is gone on
     from."""
     order = (newest_state(folder.checkpoints) or {}).get("order")
-    return isinstance(order, Mapping) and not reads_more(order)
+    return rules_of(order) if isinstance(order, Mapping) else {}
 
 
 def _counted(run: Opened, registry: Registry, report: Report) -> Opened:
@@ -180,7 +180,7 @@ def _open(
     parallel: Parallel,
     kept: Mapping[str, Any],
     given: GivenData | None,
-    reads: bool,
+    rules: Mapping[str, Any],
 ) -> Opened:
     """Tells other ranks nothing. Of several mistakes the first that is looked for here is told."""
     check_settings(config, registry, parallel)
@@ -202,7 +202,7 @@ def _open(
     check_compile(composition.model, config.train.compile, device)
     check_fp8(config.train.fp8, composition.model.backbone, device)
     check_at_once(config, composition.model, device, processes=parallel.world_size)
-    with following(reads_more=reads) if folder else nullcontext():
+    with following(**rules) if folder else nullcontext():
         sources, held_out = _open_data(config, registry, given, resumed=folder is not None)
         choices = open_own_choices(
             config, registry, held_out,

@@ -39,7 +39,10 @@ RULES = "lengths"
 READS = "reads"
 """Fact of a run: what it reads of rows that were bad samples before, or were not read right. Older runs lack it
 (``kosmos.data.sources.since``)."""
-READ = ["texts alone", "names in archives", "bytes of nothing in turn", "media of turns", "columns once"]
+LATER = ("questions", "corpora")
+"""What was added to ``READS`` since it is noted: how questions with several answers are read, and folders that are
+corpora of plugins. Runs that note it without these are read without them (``since.lacks``)."""
+READ = ["texts alone", "names in archives", "bytes of nothing in turn", "media of turns", "columns once", *LATER]
 """``READS`` as they are now."""
 FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}", f".{PIECES}")
 """How the paths of what counts of a source, and is no setting, end."""

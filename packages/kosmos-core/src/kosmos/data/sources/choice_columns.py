@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kosmos.data.sources import times
 from kosmos.data.sources.columns import Row, look_up, nested_tops, top_column
 from kosmos.data.sources.forms import LETTERS, SERIES
+from kosmos.data.sources.since import lacks
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import listed
 
@@ -47,6 +48,9 @@ class ChoiceColumns:
     beside: tuple[str, ...] = ()
     """Columns that are named for anything else, such as a medium."""
 
+    hints: bool = True
+    """Whether what is in ``hint`` stands in front of the question, without being named."""
+
     def __post_init__(self) -> None:
         letters = [role for role in LETTERS if role in self.named]
         if letters and letters != list(LETTERS[: max(len(letters), 2)]):
@@ -62,12 +66,15 @@ class ChoiceColumns:
         """Those of what ``columns`` of a source names, and the others."""
         roles = (*(role for kind in _KINDS for role in kind), *LETTERS)
         others = {role: path for role, path in columns.items() if role not in roles}
-        return cls({role: columns[role] for role in roles if role in columns}, tuple(others.values())), others
+        named = {role: columns[role] for role in roles if role in columns}
+        return cls(named, tuple(others.values()), hints=not lacks("questions")), others
 
     @cached_property
     def before(self) -> tuple[str, ...]:
         """What may stand in front of the question."""
-        return self._of(BEFORE)
+        return self._of(
+            BEFORE if self.hints else tuple(role for role in BEFORE if role != "hint" or role in self.named)
+        )
 
     @cached_property
     def asks(self) -> tuple[str, ...]:

@@ -33,7 +33,8 @@ from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.listed_texts import listed_text
 from kosmos.data.sources.numbered import held_numbers, in_places, tag_of
 from kosmos.data.sources.offering import INDEX, LETTER, TEXT, Offering
-from kosmos.data.sources.right_of_file import Ways
+from kosmos.data.sources.right_of_file import NUMBER, Ways
+from kosmos.data.sources.since import lacks
 from kosmos.data.sources.splits import field_of
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
@@ -250,8 +251,8 @@ def _ways(told: Any, answers: Sequence[str], offered: _Offered) -> Ways:
         return {}
     found: dict[str, int] = {}
     if not isinstance(told, str):
-        number = _by(told, INDEX, answers, offered)
-        return {} if number is None else {INDEX: number}
+        ways = {NUMBER: _by(told, INDEX, answers, offered), TEXT: answers.index(text) if text in answers else None}
+        return {way: number for way, number in ways.items() if number is not None}
     for way in (INDEX, TEXT, *([LETTER] if len(text) == 1 else [])):
         if way != TEXT or text in answers:
             number = _by(told, way, answers, offered)
@@ -297,7 +298,8 @@ def _number(said: Any, answers: Sequence[str], offered: _Offered) -> int | None:
     if labels is not None and all(label.isdecimal() for label in labels) and text.isdecimal():
         return None  # a label that is not there, and no place
     if not offered.gap and (isinstance(said, int | np.integer) or (isinstance(said, float) and said.is_integer())):
-        return int(said)
+        is_text = not 0 <= said < len(answers) and text in answers and not lacks("questions")
+        return answers.index(text) if is_text else int(said)
     if text in answers:
         return answers.index(text)
     if text.isdecimal() and len(text) < len("1000000") and not offered.gap:

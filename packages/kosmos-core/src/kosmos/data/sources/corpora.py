@@ -29,7 +29,7 @@ from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.links_out import refuse_links_out
 from kosmos.data.sources.registered import Components
 from kosmos.data.sources.request import Examined, Request, finish
-from kosmos.data.sources.since import is_read_before
+from kosmos.data.sources.since import is_read_before, lacks
 from kosmos.data.sources.splits import Split, of_folders, row_hash, splits_of_files
 from kosmos.errors import DataError, KosmosError, PluginError, SampleError, cause, own_line
 
@@ -172,7 +172,7 @@ def open_corpus(
         DataError: it is such a corpus and cannot be read, or no row can be used.
         PluginError: the plugin fails at it.
     """
-    if is_read_before():  # such runs go on with what they have
+    if is_read_before() or lacks("corpora"):  # such runs go on with what they have
         return None
     template = () if request.template is None else (request.template,)
     named = (*request.columns.values(), *template)
@@ -208,7 +208,7 @@ def naming_corpora(folder: Path, names: Sequence[str], registry: Components) -> 
     try:
         yield
     except DataError as error:
-        within = None if is_read_before() else _corpus_within(folder, names, registry)
+        within = None if is_read_before() or lacks("corpora") else _corpus_within(folder, names, registry)
         if within is None:
             raise
         below, name = within

@@ -24,6 +24,7 @@ from kosmos.data.sources.media import holds_medium
 from kosmos.data.sources.numbered import MediaList, number_of, numbers_of, with_plain_places
 from kosmos.data.sources.pairs_of_answers import PairLayout
 from kosmos.data.sources.right_answers import REFERENCES
+from kosmos.data.sources.since import lacks
 from kosmos.data.sources.splits import field_of
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import listed
@@ -253,12 +254,11 @@ def gathering(layout: L, series: Mapping[str, tuple[str, ...]], *, base64: bool 
             those = f"the media of a modality and for {REFERENCES}"
             raise ConfigError(f"columns.{role}: expected one column; several may be named for {those}")
     named = {name: paths for name, paths in series.items() if name in layout.columns.values()}
-    if isinstance(layout, ChoiceLayout):
-        made: type[GatheredRows] = GatheredChoices
-    elif not named and not base64:
+    of_questions = isinstance(layout, ChoiceLayout)
+    if not named and not base64 and (not of_questions or lacks("questions")):
         return layout
-    else:
-        made = GatheredPairs if isinstance(layout, PairLayout) else GatheredRows
+    made: type[GatheredRows] = GatheredPairs if isinstance(layout, PairLayout) else GatheredRows
+    made = GatheredChoices if of_questions else made
     return made(**{one.name: getattr(layout, one.name) for one in fields(layout)}, series=named, base64=base64)
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from kosmos.data.sources.offering import INDEX, LETTER, TEXT
 from kosmos.errors import DataError
 
+NUMBER = "number"
+"""What is no text but a number is meant as that of an answer, unless other rows say that it is its text."""
 Ways = Mapping[str, int]
 """In which ways a row can be read, each with the number of the answer that is right then."""
 MOST_LOOKED_AT = 2_000
@@ -33,7 +35,7 @@ class RightOfFile:
 
     def look(self, place: int, ways: Ways) -> None:
         self.rows += 1
-        self.ways[frozenset(ways)] += 1
+        self.ways[_kinds(ways)] += 1
         if len({*ways.values()}) > 1:
             self.doubtful[place] = ways
 
@@ -45,23 +47,29 @@ class RightOfFile:
         """
         if self.doubtful and any(self._way(ways) is None for ways in self.doubtful.values()):
             for ways in others():
-                self.ways[frozenset(ways)] += 1
+                self.ways[_kinds(ways)] += 1
         found, left = dict[int, int](), dict[int, Ways]()
         for place, ways in self.doubtful.items():
             if (way := self._way(ways)) is None:
-                left[place] = ways
+                left |= {} if NUMBER in ways else {place: ways}
             else:
                 found[place] = ways[way]
         return found, left
 
     def _way(self, ways: Ways) -> str | None:
         one, other = sorted(ways)
+        kinds = {way: _kinds([way]) for way in ways}
         alone = {
-            way: sum(n for seen, n in self.ways.items() if way in seen and ways.keys() - {way} - seen) for way in ways
+            way: sum(n for seen, n in self.ways.items() if kinds[way] <= seen and not kinds[rest] <= seen)
+            for way, rest in ((one, other), (other, one))
         }
         if bool(alone[one]) == bool(alone[other]):
             return None
         return one if alone[one] else other
+
+
+def _kinds(ways: Iterable[str]) -> frozenset[str]:
+    return frozenset(INDEX if way == NUMBER else way for way in ways)
 
 
 def refuse_doubtful(name: str, rows: int, left: Mapping[int, Ways], origin: str, said: str) -> None:

@@ -7,33 +7,41 @@ it is with rows that were bad samples, or not read right, and are read now (``ko
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 
 _opened = ContextVar("_opened", default=False)
 _drawn = ContextVar("_drawn", default=False)
 _read = ContextVar("_read", default=False)
+_lacks: ContextVar[Collection[str]] = ContextVar("_lacks", default=())
 
 
 @contextmanager
-def opened_before(*, reads_more: bool = True) -> Iterator[None]:
+def opened_before(*, reads_more: bool = True, lacking: Collection[str] = ()) -> Iterator[None]:
     """Data that are opened are those of a run that was begun, and nothing that it may have learned is refused.
 
     Args:
         reads_more: False of a run that was begun before what ``read_before`` is about: which of its rows are documents
             may hang on it.
+        lacking: later rules that it was begun before (``kosmos.train.order.LATER``).
     """
-    token = _opened.set(True)
+    token, rules = _opened.set(True), _lacks.set(lacking)
     try:
         with as_drawn(refuses_pieces=True, reads_more=reads_more):
             yield
     finally:
+        _lacks.reset(rules)
         _opened.reset(token)
 
 
 def is_opened_before() -> bool:
     return _opened.get()
+
+
+def lacks(rule: str) -> bool:
+    """Whether the data that are opened are of a run that was begun before a rule (``kosmos.train.order.LATER``)."""
+    return rule in _lacks.get()
 
 
 @contextmanager
