@@ -186,6 +186,16 @@ def test_kaldi_is_read_by_recordings_and_by_segments(tmp_path: Path) -> None:
     assert source.left_out == {"no text of its name": 1}
 
 
+def test_a_channel_of_a_segment_is_told_and_not_lost_in_silence(tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav", 2.0, channels=2)
+    folder = kaldi(
+        tmp_path, wav_scp="a a.wav\n", text="u1 one\nu2 two\nu3 three\n", segments="u1 a 0 1 0\nu2 a 0 1 1\nu3 a 1 -1\n"
+    )
+    source = opened(folder).whole()
+    assert [source.value(number, "channel") for number in range(2)] == ["0", "1"]
+    assert "an end of -1 behind a start of 1" in error_of(source, 2)
+
+
 def test_paths_of_kaldi_lead_into_the_folder_or_its_root(tmp_path: Path) -> None:
     sound(tmp_path / "wav/a.wav")
     folder = kaldi(

@@ -34,8 +34,8 @@ def _rows(files: CorpusFiles) -> Rows:
         recording = identity
         try:
             if segments is not None:
-                recording, clip = _segment(segments.need(identity))
-                row |= {} if clip is None else {"clip": clip}
+                recording, own = _segment(segments.need(identity))
+                row |= own
             row = {"audio": _path(*sounds.need(recording), files), **row}
         except SampleError as error:
             yield origin, error
@@ -113,16 +113,19 @@ def _path(origin: str, value: str, files: CorpusFiles) -> str:
     raise DataError(f"{files.folder / origin}: {what}; write the sounds as files ({made}) and list their paths")
 
 
-def _segment(found: tuple[str, str]) -> tuple[str, list[float] | None]:
-    """The recording of a segment, and its start and end in seconds; none where it is the whole."""
+def _segment(found: tuple[str, str]) -> tuple[str, dict[str, object]]:
+    """The recording of a segment, and what a row says of it: ``clip`` where it is not the whole, and ``channel``."""
     origin, value = found
     try:
-        recording, start, end = value.split()[:3]
+        recording, start, end, *channel = value.split()
         span = [float(start), float(end)]
     except ValueError as error:
         raise SampleError(f"{origin}: expected UTTERANCE RECORDING START END, got {value!r:.80}") from error
+    said: dict[str, object] = {"channel": channel[0]} if channel else {}
     if span == [0.0, -1.0]:  # to the end, as Kaldi has it
-        return recording, None
+        return recording, said
+    if span[1] == -1.0:
+        raise SampleError(f"{origin}: an end of -1 behind a start of {start} is not read; write the seconds of the end")
     if not all(map(isfinite, span)) or not 0 <= span[0] < span[1]:
         raise SampleError(f"{origin}: expected a start in seconds and an end behind it, got {start} and {end}")
-    return recording, span
+    return recording, {"clip": span, **said}
