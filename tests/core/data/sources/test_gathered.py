@@ -215,3 +215,39 @@ def test_media_may_be_base64(open_, tmp_path: Path) -> None:
     assert [[part.source for part in source.document(n).media] for n in (0, 1)] == [[png], [png, jpeg]]
     with pytest.raises(ConfigError, match=r"options.base64: a template reads no media of base64"):
         open_(tmp_path / "rows.jsonl", **by, template="[image] {text}")
+
+
+def files_in(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).write_bytes(name.encode())
+
+
+def names_of_media(document: Document) -> list[str]:
+    return [medium.source.name for medium in document.media]  # type: ignore[union-attr]
+
+
+def test_several_lists_lead_into_one_object(open_, tmp_path: Path) -> None:
+    files_in(tmp_path, "a.png", "b.png", "v.mp4", "w.mp4")
+    held = {"a": "a.png", "b": "b.png", "v": "v.mp4", "w": "w.mp4", "t": "It is."}
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"m": held}))
+
+    def opened(**columns: Any) -> Document:
+        return open_(tmp_path / "rows.jsonl", modalities=("image", "video"), columns=columns).document(0)
+
+    document = opened(image=["m.a", "m.b"], video=["m.v", "m.w"], text="m.t")
+    assert names_of_media(document) == ["a.png", "b.png", "v.mp4", "w.mp4"]
+    assert document.segments[-1].text == "It is."  # type: ignore[union-attr]
+    assert names_of_media(opened(image=["m.a", "m.b"], video="m.v", text="m.t")) == ["a.png", "b.png", "v.mp4"]
+
+
+def test_a_question_stands_in_the_object_of_its_media(asked, tmp_path: Path) -> None:
+    files_in(tmp_path, "a.png", "b.png")
+    one = {**ANSWERS, "m": {"l": "a.png", "r": "b.png", "t": "Is <image 2> it?"}}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(one))
+    question = asked(tmp_path / "rows.jsonl", image=["m.l", "m.r"], question="m.t").question(0)
+    assert names_of_media(question) == ["a.png", "b.png"]
+
+
+def test_lists_that_begin_and_end_alike_are_two() -> None:
+    named, several = one_each({"image": ["a", "b", "z"], "video": ["a", "c", "z"]})
+    assert [several[named[role]] for role in ("image", "video")] == [("a", "b", "z"), ("a", "c", "z")]

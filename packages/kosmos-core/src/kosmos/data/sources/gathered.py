@@ -54,9 +54,12 @@ def one_each(columns: Columns) -> tuple[dict[str, str], dict[str, tuple[str, ...
         if role == REFERENCES:
             named |= {f"{role}[{number}]" if number else role: path for number, path in enumerate(paths)}
             continue
-        named[role] = paths[0] if len(paths) == 1 else name_of(paths)
+        name = paths[0] if len(paths) == 1 else name_of(paths)
+        while several.get(name, paths) != paths:
+            name += "_"  # lists of other columns that begin and end alike
+        named[role] = name
         if len(paths) > 1:
-            several[named[role]] = paths
+            several[name] = paths
     return named, several
 
 
@@ -116,13 +119,13 @@ class GatheredRows(DefaultLayout):
         found = self._found(row)
         if not found:
             return row
-        first = {top_column(paths[0], row): name for name, paths in found.items()}
-        gone = {top_column(path, row) for paths in found.values() for path in paths}
+        first: dict[str, list[str]] = {}
+        for name, paths in found.items():
+            first.setdefault(top_column(paths[0], row), []).append(name)
+        gone = self._gone(found, row)
         items: list[tuple[str, Any]] = []
         for column, value in row.items():
-            if column in first:
-                name = first[column]
-                items.append((name, _list_of(row, found[name])))
+            items += [(name, _list_of(row, found[name])) for name in first.get(column, ())]
             if column not in gone:
                 items.append((column, value))
         made = cast(dict[str, Any], copy(row))  # a row of an archive knows the files of its sample
@@ -167,8 +170,14 @@ class GatheredRows(DefaultLayout):
         if isinstance(columns, Mapping):
             return self.gathered(columns)
         found = self._found(columns)
-        gone = {top_column(path, columns) for paths in found.values() for path in paths}
+        gone = self._gone(found, columns)
         return columns if not found else (*(name for name in columns if name not in gone), *found)
+
+    def _gone(self, found: Mapping[str, tuple[str, ...]], columns: Collection[str]) -> set[str]:
+        """Columns of lists that nothing else is read from: a text may stand in the object that has the media."""
+        own = self.own.named.values() if isinstance(self, ChoiceLayout) else ()
+        kept = {top_column(path, columns) for path in (*self.columns.values(), *own) if path not in self.series}
+        return {top_column(path, columns) for paths in found.values() for path in paths} - kept
 
     def _own(self, names: Collection[str], columns: Collection[str]) -> list[str]:
         """The reverse."""
