@@ -251,3 +251,17 @@ def test_a_question_stands_in_the_object_of_its_media(asked, tmp_path: Path) -> 
 def test_lists_that_begin_and_end_alike_are_two() -> None:
     named, several = one_each({"image": ["a", "b", "z"], "video": ["a", "c", "z"]})
     assert [several[named[role]] for role in ("image", "video")] == [("a", "b", "z"), ("a", "c", "z")]
+
+
+def test_media_keep_their_places_where_a_row_lacks_one(asked, open_, tmp_path: Path) -> None:
+    files_in(tmp_path, "f.png", "l.png", "b.png")
+    whole = {"question": "<image 2>?", **ANSWERS, "front": "f.png", "left": "l.png", "back": "b.png"}
+    lacks = {key: value for key, value in whole.items() if key != "front"}
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, (whole, lacks, {**whole, "front": None}))))
+    names = ["front", "left", "back"]
+    source = asked(tmp_path / "rows.jsonl", image=names)
+    assert [names_of_media(source.question(n))[-1] for n in range(3)] == ["l.png"] * 3
+    learned = {"query": "question", "response": "answer", "image": names}
+    source = open_(tmp_path / "rows.jsonl", modalities=("image",), columns=learned)
+    found = [names_of_media(source.document(n)) for n in range(3)]
+    assert found == [["f.png", "b.png", "l.png"], ["b.png", "l.png"], ["b.png", "l.png"]]

@@ -121,7 +121,7 @@ class GatheredRows(DefaultLayout):
             return row
         first: dict[str, list[str]] = {}
         for name, paths in found.items():
-            first.setdefault(top_column(paths[0], row), []).append(name)
+            first.setdefault(next(top for path in paths if (top := top_column(path, row)) in row), []).append(name)
         gone = self._gone(found, row)
         items: list[tuple[str, Any]] = []
         for column, value in row.items():
@@ -183,10 +183,11 @@ class GatheredRows(DefaultLayout):
         """The reverse."""
         found = self._found(columns)
         each = ([top_column(path, columns) for path in found[n]] if n in found else [n] for n in names)
-        return [*dict.fromkeys(column for several in each for column in several)]
+        return [*dict.fromkeys(c for several in each for c in several if c in columns or c in names)]
 
     def _found(self, columns: Collection[str]) -> dict[str, tuple[str, ...]]:
-        """Names of lists with those of their columns that a row or a table has."""
+        """Names of lists of which a row or a table has a column, with all columns: of those that are not there the
+        media are null, so that the others keep their places."""
         keys = tuple(columns)
         if (known := self._known.get(keys)) is not None:
             return known
@@ -196,12 +197,11 @@ class GatheredRows(DefaultLayout):
         return found
 
     def _look(self, columns: Collection[str]) -> dict[str, tuple[str, ...]]:
-        there = {
-            name: tuple(path for path in paths if top_column(path, columns) in columns)
+        return {
+            name: paths
             for name, paths in self.series.items()
-            if name not in columns
+            if name not in columns and any(top_column(path, columns) in columns for path in paths)
         }
-        return {name: paths for name, paths in there.items() if paths}
 
     @cached_property
     def _known(self) -> dict[tuple[str, ...], dict[str, tuple[str, ...]]]:
