@@ -265,3 +265,22 @@ def test_media_keep_their_places_where_a_row_lacks_one(asked, open_, tmp_path: P
     source = open_(tmp_path / "rows.jsonl", modalities=("image",), columns=learned)
     found = [names_of_media(source.document(n)) for n in range(3)]
     assert found == [["f.png", "b.png", "l.png"], ["b.png", "l.png"], ["b.png", "l.png"]]
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_questions_of_text_alone_may_have_files_beside(table, open_, typed: bool) -> None:
+    noted = {"typed" if typed else "files": ["small_image", "other_image"]}
+    beside = {"small_image": b"one", "other_image": b"two"}
+    path = table({**row("Which?"), **beside}, {**row("Which?"), **beside, "small_image": None}, **noted)
+    for modalities in ((), ("audio",)):
+        source = open_(path, modalities=modalities, asked=True, choices=True)
+        assert any("small_image, other_image, which hold files and are not read" in line for line in source.remarks)
+    with pytest.raises(DataError, match="small_image, other_image hold files, and no column of media is read"):
+        open_(path, modalities=("image",), asked=True, choices=True)
+
+
+def test_columns_of_files_without_a_file_are_no_reason_to_refuse(table, open_) -> None:
+    path = table({**row("Which?"), "text": "It is.", "left": None}, files=["left"])
+    for how in ({"asked": True, "choices": True}, {}):
+        source = open_(path, modalities=("image",), **how)
+        assert any("its rows have left, which holds files and is not read" in line for line in source.remarks)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features
 from kosmos.data.sources.forms import LIKE_ASKS, written
 from kosmos.data.sources.layout import Layout
@@ -17,7 +19,7 @@ from kosmos.data.sources.layouts import CHATS, DefaultLayout
 from kosmos.data.sources.preferences import is_rejected
 from kosmos.data.sources.since import is_opened_before
 from kosmos.data.sources.well_known import WELL_KNOWN
-from kosmos.errors import DataError
+from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
 _FILE = frozenset(("bytes", "path"))
@@ -31,6 +33,8 @@ class Typed(Protocol):
     columns: tuple[str, ...]
     shape: Mapping[str, Any]
     """As of ``shape_of``, of all columns."""
+
+    def scan(self, layout: Layout) -> Iterator[Row | SampleError]: ...
 
 
 class Asked(Protocol):
@@ -54,12 +58,20 @@ def layout_of(table: Typed, request: Asked) -> Layout:
     where these are questions and the columns are numbered.
 
     Raises:
-        DataError: it has columns of files, and nothing would be read of them. A run that was begun so goes on.
+        DataError: it has columns of files, and nothing would be read of them. A run that was begun so goes on; files
+            of no modality of a run that asks questions, and columns that are null throughout, are told alone
+            (``unread_beside``).
     """
     several = _numbered(table.features, request.known) if request.choices else {}
     layout = request.layout({**several, **table.features.columns(request.known)})
     unread = unread_in(layout, table, request.known)
-    if unread and isinstance(layout, DefaultLayout) and not is_opened_before() and not _reads_any(layout, table):
+    if request.choices:  # of which no template leaves a column out
+        unread = {
+            name: kind for name, kind in unread.items() if request.modalities and kind in ("", *request.modalities)
+        }
+    if not unread or not isinstance(layout, DefaultLayout) or is_opened_before() or _reads_any(layout, table):
+        return layout
+    if _hold_any(table, unread):
         hold, them = ("holds files", "it") if len(unread) == 1 else ("hold files", "them")
         alone = (
             ""
@@ -106,6 +118,22 @@ def _reads_any(layout: DefaultLayout, table: Typed) -> bool:
     """Whether rows may have media that are read: those of a chat may stand in its turns."""
     used = layout.used(table.shape)
     return bool(layout.media_tops(table.shape)) or any(layout.column(name) in used for name in ("segments", *CHATS))
+
+
+@dataclass(frozen=True)
+class _Files(DefaultLayout):
+    """Of some columns alone, for a look at which rows hold something there."""
+
+    names: tuple[str, ...] = ()
+
+    def scanned(self, columns: Collection[str], plain: Collection[str] = ()) -> tuple[list[str], list[str]]:
+        return [*plain][:1], [*self.names]
+
+
+def _hold_any(table: Typed, names: Collection[str]) -> bool:
+    """Whether a row of a table holds something in one of these columns, or cannot be read."""
+    rows = table.scan(_Files((), names=tuple(names)))
+    return any(isinstance(row, SampleError) or any(row[name] is not None for name in names) for row in rows)
 
 
 def _numbered(features: Features, modalities: Collection[str]) -> dict[str, Sequence[str]]:
