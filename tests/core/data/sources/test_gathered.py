@@ -284,3 +284,22 @@ def test_columns_of_files_without_a_file_are_no_reason_to_refuse(table, open_) -
     for how in ({"asked": True, "choices": True}, {}):
         source = open_(path, modalities=("image",), **how)
         assert any("its rows have left, which holds files and is not read" in line for line in source.remarks)
+
+
+def test_columns_that_are_gathered_are_not_told_to_be_unread(asked, open_, tmp_path: Path) -> None:
+    files_in(tmp_path, "a.png", "b.png", "c.png")
+    one = {"l": "a.png", "r": "b.png", "x": "c.png", "text": "It is.", "alt": "It."}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(one))
+    source = open_(tmp_path / "rows.jsonl", modalities=("image",), columns={"image": ["l", "r"]})
+    assert [*source.beside] == ["x"]
+    (tmp_path / "asked.jsonl").write_text(json.dumps(row("Which?", "a.png", "b.png")))  # type: ignore[arg-type]
+    assert not asked(tmp_path / "asked.jsonl").source.beside  # type: ignore[attr-defined]
+
+
+def test_columns_to_paste_have_the_lists(open_, tmp_path: Path) -> None:
+    files_in(tmp_path, "a.png", "b.png")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"l": "a.png", "r": "b.png", "caption": "It is.", "alt": "It."}))
+    named = {"image": ["l", "r"], "references": ["caption", "alt"]}
+    told = r"columns: {image: \[l, r\], references: \[caption, alt\], text: caption}"
+    with pytest.raises(DataError, match=rf"there are: alt, caption, l, r; .*{told}$"):
+        open_(tmp_path / "rows.jsonl", modalities=("image",), columns=named)

@@ -23,7 +23,7 @@ from typing import Any
 from kosmos.data.document import Text
 from kosmos.data.sources.columns import BY_TEMPLATE, Row, is_empty, kind_of, text_value, top_column
 from kosmos.data.sources.json_written import json_of
-from kosmos.data.sources.right_answers import ANSWERS, learned_answer, names_answers, right_answers
+from kosmos.data.sources.right_answers import ANSWERS, learned_answer, names_answers, right_answers, with_references
 from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.splits import with_meaning
 from kosmos.errors import SampleError
@@ -115,7 +115,9 @@ def likely_pair(columns: Collection[str]) -> dict[str, str]:
 
 def written(columns: Mapping[str, str]) -> str:
     """``columns: {text: caption}``."""
-    return f"columns: {{{', '.join(f'{role}: {column}' for role, column in with_meaning(columns).items())}}}"
+    named = with_references(with_meaning(columns)).items()
+    shown = (f"{role}: {c}" if isinstance(c, str) else f"{role}: [{', '.join(c)}]" for role, c in named)
+    return f"columns: {{{', '.join(shown)}}}"
 
 
 def _beside(columns: Collection[str]) -> list[str]:

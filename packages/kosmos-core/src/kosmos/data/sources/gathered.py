@@ -23,10 +23,10 @@ from kosmos.data.sources.layouts import CHATS, DefaultLayout
 from kosmos.data.sources.media import holds_medium
 from kosmos.data.sources.numbered import MediaList, number_of, numbers_of, with_plain_places
 from kosmos.data.sources.pairs_of_answers import PairLayout
-from kosmos.data.sources.right_answers import REFERENCES
+from kosmos.data.sources.right_answers import REFERENCES, with_references
 from kosmos.data.sources.since import lacks
 from kosmos.data.sources.splits import field_of
-from kosmos.errors import ConfigError, SampleError
+from kosmos.errors import ConfigError, DataError, SampleError
 from kosmos.names import listed
 
 Columns = Mapping[str, str | Sequence[str]]
@@ -63,6 +63,17 @@ def one_each(columns: Columns) -> tuple[dict[str, str], dict[str, tuple[str, ...
     return named, several
 
 
+def as_given(columns: Mapping[str, str], series: Mapping[str, Sequence[str]]) -> dict[str, str | list[str]]:
+    """The reverse of ``one_each``: ``columns`` as they are written."""
+    each = with_references(columns).items()
+    return {role: [*series[path]] if isinstance(path, str) and path in series else path for role, path in each}
+
+
+def listed_columns(layout: DefaultLayout) -> tuple[str, ...]:
+    """The columns that lists of a layout are gathered from."""
+    return tuple(path for paths in layout.series.values() for path in paths) if isinstance(layout, GatheredRows) else ()
+
+
 def name_of(paths: Sequence[str]) -> str:
     """What errors call several columns as one: ``image_1_to_image_7``."""
     return re.sub(r"\W", "_", f"{paths[0]}_to_{paths[-1]}")
@@ -90,7 +101,18 @@ class GatheredRows(DefaultLayout):
             if not set(self.series.get(path, ())) <= (there := {*columns}) and path not in there:
                 for one in self.series.get(path, ()):
                     require_column(one, columns, field_of(role))
-        super().check(self._seen(columns))
+        try:
+            super().check(self._seen(columns))
+        except DataError as error:
+            raise DataError(self._as_given(str(error))) from error
+
+    def _as_given(self, said: str) -> str:
+        """A message with the columns of lists in place of the names that they go by here."""
+        for role, path in self.columns.items():
+            if path in self.series:
+                own = ", ".join(self.series[path])
+                said = said.replace(f"{role}: {path}", f"{role}: [{own}]").replace(path, own)
+        return said
 
     def used(self, columns: Collection[str]) -> set[str]:
         return {*self._own(super().used(self._seen(columns)), columns)}

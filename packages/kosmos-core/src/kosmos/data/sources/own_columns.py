@@ -47,7 +47,7 @@ def likely_roles(columns: Collection[str]) -> dict[str, str]:
     return {"text": text} if text else {}
 
 
-def to_paste(path: str | Path, columns: Mapping[str, str], root: Path | None = None) -> str:
+def to_paste(path: str | Path, columns: Mapping[str, str | list[str]], root: Path | None = None) -> str:
     """``--data '{path: FILE, columns: {text: caption}}'``, which as an entry of ``data.sources`` stands without quotes
     of the shell.
 

@@ -28,7 +28,7 @@ from kosmos.data.sources.file_column import FILE_NAME
 from kosmos.data.sources.file_options import FileOptions
 from kosmos.data.sources.first_line import refuse_row_for_names, told_of_names
 from kosmos.data.sources.forms import ASKS
-from kosmos.data.sources.gathered import Columns, gathering, one_each, refuse_in_template
+from kosmos.data.sources.gathered import Columns, as_given, gathering, listed_columns, one_each, refuse_in_template
 from kosmos.data.sources.index_files import mentioned_beside
 from kosmos.data.sources.joined import Rooted
 from kosmos.data.sources.json_list import JsonListTable, begins_list
@@ -213,7 +213,7 @@ class Examined:
         root_field = f"{self.request.where}.root" if is_free else ""
         return RowSource(
             self.request.name, self.table, self.layout, rows, self.left_out, most, held, folder, root_field,
-            self.facts.wishes, _beside(self.request, self.facts),
+            self.facts.wishes, _beside(self.request, self.facts, self.layout),
             fingerprint(self.facts.hashes[rows].tobytes(), self.table.holds()),
             places=self.places,
             remarks=self.remarks,
@@ -284,7 +284,7 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
         check = partial(checks, layout, table)
         if isinstance(layout, DefaultLayout):
             columns = with_meaning(layout.columns).values()
-            named = (*request.known, *(f"{name}s" for name in request.known), *columns)
+            named = (*request.known, *(f"{name}s" for name in request.known), *columns, *listed_columns(layout))
             unnamed = UnnamedMedia((*named, *ROLES, FILE_NAME, *WELL_KNOWN), layout.suffixes)
     examiner = Examiner(layout, request.modalities, layout.columns, unnamed, check, wishes, request.chosen)
     facts = examiner.examine(table)
@@ -346,7 +346,8 @@ def _name_columns(request: Request, columns: Sequence[str], unnamed: Mapping[str
         absent = [name for name in meant if name not in request.modalities]
         all_named = whole({name: found[0] for name, found in meant.items()})
         it = "the column" if len(all_named) == 1 else "the columns"
-        ways.append(f"{add_modalities(absent)}; " * bool(absent) + f"name {it}: {to_paste(request.path, all_named)}")
+        shown = to_paste(request.path, as_given(all_named, request.series))
+        ways.append(f"{add_modalities(absent)}; " * bool(absent) + f"name {it}: {shown}")
         for name, found in meant.items():
             if len(found) > 1:
                 ways[-1] += f", and write what {listed(found)} hold into one list of {name}"
@@ -385,10 +386,11 @@ def _meant(
     return found
 
 
-def _beside(request: Request, facts: Facts) -> dict[str, str]:
+def _beside(request: Request, facts: Facts, layout: Layout) -> dict[str, str]:
     """Columns of files that stand beside media and are not read, with what to do."""
     advice: dict[str, str] = {}
-    for modality, columns in _meant(request, facts.beside, facts.unnamed, facts.held).items():
+    unread = sorted({*facts.beside} - layout.used(facts.beside))  # others may be gathered by their numbers
+    for modality, columns in _meant(request, unread, facts.unnamed, facts.held).items():
         if modality in facts.held:
             said = f"write the files of {listed(columns)} into {modality}, which may be a list"
         else:

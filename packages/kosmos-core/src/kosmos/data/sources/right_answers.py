@@ -73,6 +73,13 @@ def reference_roles(columns: Mapping[str, str]) -> list[str]:
     return [role for role in columns if _ROLE.fullmatch(role)]
 
 
+def with_references(columns: Mapping[str, str]) -> dict[str, str | list[str]]:
+    """``columns`` with one list where they name several for the right answers, as they are written."""
+    several = [columns[role] for role in reference_roles(columns)]
+    others: dict[str, str | list[str]] = {r: c for r, c in columns.items() if r == REFERENCES or not _ROLE.fullmatch(r)}
+    return {**others, REFERENCES: several} if len(several) > 1 else others
+
+
 def named_references(value_of: Callable[[str], Any], columns: Mapping[str, str]) -> tuple[str, ...]:
     """The right answers in the columns that ``columns`` names for them.
 
