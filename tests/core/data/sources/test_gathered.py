@@ -303,3 +303,16 @@ def test_columns_to_paste_have_the_lists(open_, tmp_path: Path) -> None:
     told = r"columns: {image: \[l, r\], references: \[caption, alt\], text: caption}"
     with pytest.raises(DataError, match=rf"there are: alt, caption, l, r; .*{told}$"):
         open_(tmp_path / "rows.jsonl", modalities=("image",), columns=named)
+
+
+def test_base64_in_an_object(asked, open_, tmp_path: Path) -> None:
+    png = b"\x89PNG, a picture"
+    held = {"a": b64encode(png).decode(), "t": "It is."}
+    lines = [{**ANSWERS, "question": "Which?", "m": m} for m in (held, json.dumps(held), {**held, "a": None})]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    by = {"modalities": ("image",), "options": {"base64": True}}
+    source = open_(tmp_path / "rows.jsonl", **by, columns={"image": "m.a", "text": "m.t"})
+    assert [[medium.source for medium in source.document(n).media] for n in range(3)] == [[png], [png], []]
+    source = open_(tmp_path / "rows.jsonl", **by, asked=True, choices=True, columns={"image": "m.a"})
+    found = ChoiceSource(source, False, 9, str.encode)
+    assert [medium.source for medium in found.question(0).media] == [png]  # type: ignore[union-attr]

@@ -157,18 +157,21 @@ class GatheredRows(DefaultLayout):
 
     def _decoded(self, row: Row) -> Row:
         """A row with bytes in place of base64 in its columns of media. Raises SampleError where that is no medium."""
-        tops = [column for column in self.media_tops(row) if self.base64 and holds_medium(row[column])]
-        if not tops:
+        if not self.base64:
             return row
+        plain, inner = {*self.media_tops(row)}, dict[str, list[str]]()
+        for path in dict.fromkeys(self.columns[m] for m in self.modalities if m in self.columns):
+            if (top := top_column(path, row)) != path:
+                inner.setdefault(top, []).append(path)
         made = cast(dict[str, Any], copy(row))
-        for column in tops:
-            held = row[column]
-            if isinstance(held, MediaList):
-                made[column] = MediaList((decoded(one, column) for one in held), held.numbers)
-            else:
-                made[column] = (
-                    [decoded(one, column) for one in held] if isinstance(held, list) else decoded(held, column)
-                )
+        made.clear()
+        for column, value in row.items():
+            held = {path: said(row, path) for path in inner.get(column, ())}
+            # A column of a path's own name goes before what the path leads to.
+            made |= {path: _decoded_media(one, path) for path, one in held.items() if holds_medium(one)}
+            is_object = column in inner and not isinstance(value, list)  # or JSON of one
+            is_media = column in plain and not is_object and holds_medium(value)
+            made[column] = _decoded_media(value, column) if is_media else value
         return made
 
     def _placed(self, row: Row) -> Row:
@@ -291,6 +294,13 @@ def gathering(layout: L, series: Mapping[str, tuple[str, ...]], *, base64: bool 
     made: type[GatheredRows] = GatheredPairs if isinstance(layout, PairLayout) else GatheredRows
     made = GatheredChoices if of_questions else made
     return made(**{one.name: getattr(layout, one.name) for one in fields(layout)}, series=named, base64=base64)
+
+
+def _decoded_media(held: Any, column: str) -> Any:
+    """A medium, or a list of them, with bytes in place of base64."""
+    if isinstance(held, MediaList):
+        return MediaList((decoded(one, column) for one in held), held.numbers)
+    return [decoded(one, column) for one in held] if isinstance(held, list) else decoded(held, column)
 
 
 def _list_of(row: Row, paths: Sequence[str]) -> MediaList:
