@@ -23,7 +23,7 @@ from kosmos.data.sources.layouts import CHATS, DefaultLayout
 from kosmos.data.sources.media import holds_medium
 from kosmos.data.sources.numbered import MediaList, number_of, numbers_of, with_plain_places
 from kosmos.data.sources.pairs_of_answers import PairLayout
-from kosmos.data.sources.right_answers import REFERENCES, with_references
+from kosmos.data.sources.right_answers import REFERENCES, check_references, with_references
 from kosmos.data.sources.since import lacks
 from kosmos.data.sources.splits import field_of
 from kosmos.errors import ConfigError, DataError, SampleError
@@ -40,8 +40,9 @@ def one_each(columns: Columns) -> tuple[dict[str, str], dict[str, tuple[str, ...
     ``references`` each column has a role of its own: ``references``, ``references[1]`` and so on.
 
     Raises:
-        ConfigError: one names none, or one twice.
+        ConfigError: one names none, or one twice; or a role is one of those.
     """
+    check_references(columns)
     named: dict[str, str] = {}
     several: dict[str, tuple[str, ...]] = {}
     for role, given in columns.items():

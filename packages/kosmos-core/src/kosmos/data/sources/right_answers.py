@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kosmos.data.sources.columns import is_empty, kind_of, text_value
-from kosmos.errors import SampleError
+from kosmos.data.sources.json_values import read_json_text
+from kosmos.errors import ConfigError, SampleError
 
 REFERENCES = "references"
 """What ``columns`` may name: the right answers to what a row asks, for metrics."""
@@ -73,6 +74,15 @@ def reference_roles(columns: Mapping[str, str]) -> list[str]:
     return [role for role in columns if _ROLE.fullmatch(role)]
 
 
+def check_references(columns: Collection[str]) -> None:
+    """Raises ConfigError where who names columns writes the roles of several for the right answers themselves."""
+    if role := next((name for name in columns if name != REFERENCES and _ROLE.fullmatch(name)), None):
+        raise ConfigError(
+            f"columns.{role}: no modality and no role; name several as a list "
+            f"(columns: {{{REFERENCES}: [COLUMN, COLUMN]}})"
+        )
+
+
 def with_references(columns: Mapping[str, str]) -> dict[str, str | list[str]]:
     """``columns`` with one list where they name several for the right answers, as they are written."""
     several = [columns[role] for role in reference_roles(columns)]
@@ -81,7 +91,8 @@ def with_references(columns: Mapping[str, str]) -> dict[str, str | list[str]]:
 
 
 def named_references(value_of: Callable[[str], Any], columns: Mapping[str, str]) -> tuple[str, ...]:
-    """The right answers in the columns that ``columns`` names for them.
+    """The right answers in the columns that ``columns`` names for them. Of several columns each holds a text, which may
+    begin with a bracket, or a list, which a table of texts has as JSON.
 
     Args:
         value_of: what the row has in the column of a role.
@@ -89,8 +100,17 @@ def named_references(value_of: Callable[[str], Any], columns: Mapping[str, str])
     Raises:
         SampleError: as ``right_answers``.
     """
-    found = (answer for role in reference_roles(columns) for answer in right_answers(value_of(role), columns[role]))
+    roles = reference_roles(columns)
+    values = [(value_of(role), columns[role]) for role in roles]
+    values = [(_list_of_texts(value), column) for value, column in values] if len(roles) > 1 else values
+    found = (answer for value, column in values for answer in right_answers(value, column))
     return tuple(answer for answer in found if answer.strip())
+
+
+def _list_of_texts(value: Any) -> Any:
+    """The list that a text says, where it is JSON of a list of texts; any other value as it is."""
+    said = read_json_text(value)[0] if isinstance(value, str) else None
+    return said if isinstance(said, list) and said and all(isinstance(one, str) for one in said) else value
 
 
 def several(answers: Sequence[str]) -> tuple[str, ...]:
