@@ -58,8 +58,8 @@ def test_the_package_of_a_page_runs_as_the_page_says(
     (tmp_path / "measurements.csv").write_text("1\n2\n3\n")
     if (installed_pages()[0] / kind / "run.yaml").exists():
         (tmp_path / "run.yaml").write_text((installed_pages()[0] / kind / "run.yaml").read_text())
-    for block in blocks("text", "data: ", KINDS / f"{kind}.md"):
-        file = tmp_path / block.marker.removeprefix("data: ")
+    for block in blocks("text", "corpus: ", KINDS / f"{kind}.md"):
+        file = tmp_path / block.marker.removeprefix("corpus: ")
         file.parent.mkdir()
         file.write_text(block.text)
     said = ""
