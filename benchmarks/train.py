@@ -101,10 +101,9 @@ def main() -> None:
                     more += ["--checkout", given.nanovlm] if side in NANOVLM else []
                     more += ["--lora", given.lora] if given.lora else []
                     found[side].append(run(side, given.ranks, "--mixture", mixture, "--precision", precision, *more))
-            more_said = (f", LoRA {given.lora}" if given.lora else "") + (
-                f", {given.ranks} ranks" if given.ranks > 1 else ""
-            )
-            show(f"{mixture}, {precision}{more_said}", found)
+            name = f"{mixture}, {precision}" + (f", LoRA {given.lora}" if given.lora else "")
+            name += f", {given.ranks} ranks" if given.ranks > 1 else ""
+            show(name, found, is_one=given.ranks == 1)
 
 
 def show(name: str, found: dict[str, list[dict[str, Any]]], *, is_one: bool = True) -> None:
