@@ -15,8 +15,6 @@ SHARE = 0.5
 """Of ``train.hang_s``, after which the run itself would end."""
 AGAIN_S = 1.0
 """After which it is told once more, should it have caught what ends its call."""
-
-
 MOST_S = 1e8
 """Of a timer; systems refuse much longer ones."""
 
@@ -32,9 +30,7 @@ def bounded(act: Callable[[], None], seconds: float) -> None:
     Raises:
         StandsStill: it took longer.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    # Not on Windows. Whose timer runs has a handler of its own, maybe none of Python's, which cannot be put back.
-    if not is_main or not hasattr(signal, "setitimer") or signal.getitimer(signal.ITIMER_REAL)[0]:
+    if threading.current_thread() is not threading.main_thread() or not _is_free():
         act()
         return
     is_done = False
@@ -52,4 +48,11 @@ def bounded(act: Callable[[], None], seconds: float) -> None:
             is_done = True
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _is_free() -> bool:
+    """Whether there are timers, which Windows has not, and this one is nobody's: a handler that is none of Python's
+    could not be put back."""
+    has_timer = hasattr(signal, "setitimer")
+    return has_timer and not signal.getitimer(signal.ITIMER_REAL)[0] and signal.getsignal(signal.SIGALRM) is not None
