@@ -1,8 +1,9 @@
 """The sample set "sketches": shapes of two sizes in five places, with descriptions.
 
 Every other document is a sketch and its description, which is learned; the others are a description and the marks that
-draw it, which are learned. So one model learns to read and to draw. Of all descriptions a fifth are held out: nobody
-has drawn them before.
+draw it, which are learned. So one model learns to read and to draw. Sketches that are
+described have noise, so that each is another. Of what is drawn a fifth of all descriptions are held out: they were
+never drawn in training.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ SHOWN = {
     "train": tuple(shown for number, shown in enumerate(ALL) if number % 5 != 2),
     "held_out": ALL[2::5],
 }
-"""What the documents of a split show."""
+"""What is drawn in a split."""
 
 
 class SketchesSource:
@@ -81,10 +82,12 @@ class SketchesSource:
         if not 0 <= index < self.size:
             raise IndexError(f"sketches: document {index} of {self.size}")
         random = np.random.default_rng([self.seed, SPLITS.index(self.split), index])
-        shown, picture = draw(random, SHOWN[self.split])
+        is_read = index % 2 == 0
+        shown, picture = draw(random, ALL if is_read else SHOWN[self.split])
         origin = f"sketches {self.split} {index}"
-        if index % 2 == 0:
-            return Document(origin, (Media("sketch", picture), Text(str(shown), train=True)))
+        if is_read:
+            noisy = picture // 5 * 3 + random.integers(0, 100, picture.shape, np.uint8)
+            return Document(origin, (Media("sketch", noisy), Text(str(shown), train=True)))
         return Document(origin, (Text(str(shown)), *(Mark(name, train=True) for name in marks_of(picture))))
 
 
