@@ -12,7 +12,7 @@ _PUBLIC = {
     "hookimpl": "kosmos.hookspecs",
     **dict.fromkeys(
         (
-            "API_VERSION ModalitySpec EncoderSpec ConnectorSpec BackboneSpec DatasetSpec CorpusSpec "
+            "API_VERSION ModalitySpec EncoderSpec ConnectorSpec CodecSpec BackboneSpec DatasetSpec CorpusSpec "
             "MetricSpec OptimizerSpec ScheduleSpec ObjectiveSpec TrackerSpec CommandSpec ObserverSpec"
         ).split(),
         "kosmos.components",
@@ -25,7 +25,7 @@ _PUBLIC = {
         "kosmos.errors",
     ),
     **dict.fromkeys(
-        "Blocks Document FileSpan Text Mark Media MediaSource Segment Source StoredMedia".split(),
+        "Blocks Codes Document FileSpan Text Mark Media MediaSource Segment Source StoredMedia".split(),
         "kosmos.data.document",
     ),
     "Documents": "kosmos.data.in_memory",
@@ -37,6 +37,9 @@ _PUBLIC = {
     "PackedBatch": "kosmos.data.batch",
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
     **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
+    **dict.fromkeys("Codec Encoded".split(), "kosmos.data.codec"),
+    "WrittenMedia": "kosmos.data.writer",
+    "written_media": "kosmos.evaluate.written",
     "cut_blocks": "kosmos.data.blocks",
     "to_device": "kosmos.data.transfer",
     **dict.fromkeys("NPY_MAGIC NpyHeader read_npy_header read_npy_values".split(), "kosmos.data.npy"),
@@ -135,6 +138,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from kosmos.components import API_VERSION as API_VERSION
     from kosmos.components import BackboneSpec as BackboneSpec
+    from kosmos.components import CodecSpec as CodecSpec
     from kosmos.components import CommandSpec as CommandSpec
     from kosmos.components import ConnectorSpec as ConnectorSpec
     from kosmos.components import CorpusSpec as CorpusSpec
@@ -153,7 +157,10 @@ if TYPE_CHECKING:
     from kosmos.data.batch import PackedBatch as PackedBatch
     from kosmos.data.blocks import cut_blocks as cut_blocks
     from kosmos.data.chat import chat_prompt as chat_prompt
+    from kosmos.data.codec import Codec as Codec
+    from kosmos.data.codec import Encoded as Encoded
     from kosmos.data.document import Blocks as Blocks
+    from kosmos.data.document import Codes as Codes
     from kosmos.data.document import Document as Document
     from kosmos.data.document import FileSpan as FileSpan
     from kosmos.data.document import Mark as Mark
@@ -177,6 +184,7 @@ if TYPE_CHECKING:
     from kosmos.data.slots import SlotCount as SlotCount
     from kosmos.data.sources.corpora import CorpusFiles as CorpusFiles
     from kosmos.data.transfer import to_device as to_device
+    from kosmos.data.writer import WrittenMedia as WrittenMedia
     from kosmos.deprecation import deprecated as deprecated
     from kosmos.errors import CheckpointError as CheckpointError
     from kosmos.errors import ConfigError as ConfigError
@@ -199,6 +207,7 @@ if TYPE_CHECKING:
     from kosmos.evaluate.score import Score as Score
     from kosmos.evaluate.score import Scores as Scores
     from kosmos.evaluate.score import score as score
+    from kosmos.evaluate.written import written_media as written_media
     from kosmos.hookspecs import hookimpl as hookimpl
     from kosmos.lock import LockedPlugin as LockedPlugin
     from kosmos.lock import PluginLock as PluginLock

@@ -110,6 +110,22 @@ class EncoderSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodecSpec(Spec):
+    """``factory(**options) -> Codec`` (see ``kosmos.data.codec``): how media are written by a model, as tokens."""
+
+    kind = "codec"
+    gives = ("size", "encode", "decode")
+    modality: str
+    """Whose media it encodes and decodes."""
+
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
+        modality: Any = self.modality
+        if not isinstance(modality, str) or not modality:
+            yield f"codec {self.name!r}: modality: expected the name of one, got {modality!r:.40}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConnectorSpec(Spec):
     """``factory(width_in, width_out, **options) -> Connector``."""
 
@@ -239,6 +255,7 @@ KINDS: tuple[type[Spec], ...] = (
     ModalitySpec,
     EncoderSpec,
     ConnectorSpec,
+    CodecSpec,
     BackboneSpec,
     DatasetSpec,
     CorpusSpec,

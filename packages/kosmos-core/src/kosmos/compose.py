@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from torch import inference_mode
 
+from kosmos.codecs import build_codecs, check_codec, marks_of_codecs
 from kosmos.components import ModalitySpec, ObjectiveSpec
 from kosmos.config import ComponentConfig, DataConfig, RunConfig, StreamConfig
 from kosmos.data.batch import PackedBatch, assemble, ready_document, to_tensors
@@ -20,6 +21,7 @@ from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.data.turns import ROLES, spell_turns
+from kosmos.data.writer import Writer
 from kosmos.encoder_inputs import build_encoder, check_encoder, suiting
 from kosmos.errors import ConfigError, PluginError
 from kosmos.model.decoder import Decoder
@@ -114,7 +116,8 @@ def compose(
         PluginError: a component is not installed or its plugin is broken.
     """
     specs = check_parts(config, registry)
-    marks = [mark for spec in specs.values() for mark in spec.marks]
+    codecs = build_codecs(config, registry)
+    marks = [mark for spec in specs.values() for mark in spec.marks] + marks_of_codecs(codecs)
     texts = config.tokenizer.turns.model_dump() if config.tokenizer.turns is not None else {}
     spelled = " ".join(filter(None, (texts.get(name) for name in ("begin", *ROLES.values()))))
     tokenizer = load_tokenizer(str(tokenizer_folder or config.tokenizer.name), marks, spelled=spelled)
@@ -137,7 +140,10 @@ def compose(
         raise ConfigError(NOTHING_LEARNS)
     if config.train.gradient_checkpointing:
         recompute_in(model, config.train.gradient_checkpointing)
-    routes = {name: _route(config, registry, spec, streams, parts) for name, spec in specs.items()}
+    routes = {
+        name: _route(config, registry, spec, streams, parts, codecs[name].writer(tokenizer) if name in codecs else None)
+        for name, spec in specs.items()
+    }
     turns = spell_turns(texts, tokenizer) if texts else None
     data, longest = config.data, getattr(backbone, "longest", None)
     how = (data.tokens_per_pack, data.cells_per_pack, longest, turns, data.long_chats)
@@ -187,6 +193,7 @@ def check_parts(config: RunConfig, registry: Registry, absent: Absent | None = N
             specs[modality] = _modality(registry, modality)
             path = f"modalities.{modality}.processor"
             registry.check("modality", modality, settings.processor, path=path, positional=1)
+            check_codec(registry, modality, settings.codec)
     _check_streams(config)
     check_updates(config)
     if config.backbone.freeze and not config.modalities:
@@ -309,6 +316,7 @@ def _route(
     spec: ModalitySpec,
     streams: dict[str, Stream],
     parts: Mapping[str, tuple[Any, ComponentConfig]],
+    writer: Writer | None,
 ) -> Route:
     name = config.stream_of(spec.name)
     stream: Any = streams[name]
@@ -318,7 +326,7 @@ def _route(
     processor = registry.build(
         "modality", spec.name, stream.encoder.input, options=options, path=f"modalities.{spec.name}.processor"
     )
-    return Route(processor, name, stream.connector.slots, frozenset(spec.marks))
+    return Route(processor, name, stream.connector.slots, frozenset(spec.marks), writer)
 
 
 def check_components(config: RunConfig, registry: Registry, absent: Absent | None = None) -> None:

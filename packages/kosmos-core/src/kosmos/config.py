@@ -114,6 +114,8 @@ class ModalityConfig(Strict):
     """Stream that encodes it; None is a stream of the modality's own name."""
     processor: dict[str, Any] = Field(default_factory=dict)
     """Options of the modality's processor."""
+    codec: ComponentConfig | None = None
+    """What makes tokens of its media where the model is to write them; None is nothing: they are read alone."""
 
     _written = field_validator("processor")(can_be_written)
 
@@ -376,6 +378,11 @@ class RunConfig(Strict):
             steps = -(-self.train.tokens // (self.data.lanes * self.data.tokens_per_pack))
             object.__setattr__(self, "train", self.train.in_steps(steps))
         return self
+
+    @property
+    def written(self) -> list[str]:
+        """Modalities with a codec, whose media the model may write."""
+        return [name for name, modality in self.modalities.items() if modality.codec is not None]
 
     def stream_of(self, modality: str) -> str:
         """Name of the stream that encodes ``modality``."""

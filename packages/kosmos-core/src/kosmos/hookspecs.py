@@ -23,6 +23,7 @@ import pluggy
 
 from kosmos.components import (
     BackboneSpec,
+    CodecSpec,
     CommandSpec,
     ConnectorSpec,
     CorpusSpec,
@@ -57,6 +58,11 @@ def kosmos_encoders() -> Iterable[EncoderSpec]:  # type: ignore[empty-body]
 @hookspec
 def kosmos_connectors() -> Iterable[ConnectorSpec]:  # type: ignore[empty-body]
     """Networks that turn an encoder's features into token slots of the backbone."""
+
+
+@hookspec
+def kosmos_codecs() -> Iterable[CodecSpec]:  # type: ignore[empty-body]
+    """Media as tokens that a model writes, and back."""
 
 
 @hookspec
@@ -113,6 +119,7 @@ HOOKS: dict[str, str] = {
     "modality": "kosmos_modalities",
     "encoder": "kosmos_encoders",
     "connector": "kosmos_connectors",
+    "codec": "kosmos_codecs",
     "backbone": "kosmos_backbones",
     "dataset": "kosmos_datasets",
     "corpus": "kosmos_corpora",

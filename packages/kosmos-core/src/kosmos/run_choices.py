@@ -142,7 +142,8 @@ def _parts(config: RunConfig, registry: Registry, entry: ChoicesConfig, path: st
     by = Offering(entry.options.answer_is, tuple(entry.options.choices))
     return open_parts(
         path, registry=registry, modalities=list(config.modalities), name=name_of(entry), columns=entry.columns,
-        root=entry.root, options={"base64": True} if entry.options.base64 else None, asked=True, choices=by,
+        written=config.written, root=entry.root, options={"base64": True} if entry.options.base64 else None,
+        asked=True, choices=by,
     )  # fmt: skip
 
 

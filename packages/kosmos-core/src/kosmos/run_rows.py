@@ -80,6 +80,7 @@ def open_rows(
         path=name,
         name=name,
         modalities=tuple(config.modalities),
+        written=tuple(config.written),
         specs=(registry or load_plugins(config.plugins)).specs("modality"),
         template=template,
         columns=named,

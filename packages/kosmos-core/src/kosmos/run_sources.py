@@ -290,6 +290,7 @@ def _open(
         entry.path,
         registry=registry,
         modalities=list(config.modalities),
+        written=config.written,
         name=entry.name,
         template=entry.template,
         columns=entry.columns,

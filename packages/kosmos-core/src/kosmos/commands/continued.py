@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,9 @@ from kosmos.own_output import aside
 from kosmos.visible import say
 
 if TYPE_CHECKING:
+    from kosmos.commands.written_files import WrittenFiles
     from kosmos.config import DocumentsConfig
+    from kosmos.evaluate.answer import Generated
     from kosmos.evaluate.generated import Writing
     from kosmos.runtime.parallel import Parallel
     from kosmos.train.saved import SavedRun
@@ -78,6 +80,7 @@ def continue_data(
     max_documents: int | None,
     as_json: bool,
     parallel: Parallel,
+    files: WrittenFiles,
 ) -> None:
     """Write a line for each document, in their order, and name those that cannot be used.
 
@@ -86,6 +89,7 @@ def continue_data(
         resume: go on where the file of answers ends, if there is one.
         as_json: say as JSON how many there are, where they are in a file.
         parallel: the processes that share the documents; the first of them writes.
+        files: where media go that the model writes.
 
     Raises:
         ConfigError: the answers cannot be written.
@@ -131,8 +135,8 @@ def continue_data(
                     long.see(group)
                     row = group[-1].row
                     left_out = before + bisect_right(places, (number, row))
-                    rows = [answer_row(answer, source.name) for answer in group]
-                    parallel.main_only(partial(lines.write, rows, number, row, left_out=left_out))
+                    make = partial(_rows, group, source.name, number, files)
+                    parallel.main_only(partial(_write, lines, make, number, row, left_out))
             parallel.main_only(lines.finish)
         finally:  # who stops it wants to know too
             _say(incident_lines(incidents, "left out", ""))
@@ -146,6 +150,15 @@ def continue_data(
     if answers is not None:
         told = {"answers": answers, "documents": count, "left_out": before + len(incidents)}
         print(as_line(told, sys.stdout) if as_json else f"{count:,} answers in {answers}")
+
+
+def _write(lines: AnswerLines, make: Callable[[], list[dict[str, Any]]], source: int, row: int, left_out: int) -> None:
+    lines.write(make(), source, row, left_out=left_out)
+
+
+def _rows(group: Sequence[Generated], name: str, source: int, files: WrittenFiles) -> list[dict[str, Any]]:
+    """Lines of answers to a source, the files of media that they hold written before."""
+    return [{**answer_row(answer, name), **files.column(answer, f"{source + 1}-{answer.row + 1}")} for answer in group]
 
 
 def _say(lines: Iterator[str]) -> None:
@@ -238,7 +251,7 @@ def unspaced(run: SavedRun, sources: Sequence[Source]) -> Iterator[str]:
             continue
         parts = None if is_chat(document) else prompt_of(document)
         before = parts[0].segments[-1] if parts else None
-        if parts is None or not isinstance(before, Text) or before.text.endswith("\n") or parts[1][0].isspace():
+        if parts is None or not isinstance(before, Text) or before.text.endswith("\n") or parts[1][:1].strip() == "":
             continue
         answer, text = parts[1], before.text
         if [*encode(text), *encode(answer)] != [*encode(text.rstrip(" ")), *encode(f" {answer}")]:

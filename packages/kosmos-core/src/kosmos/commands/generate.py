@@ -38,6 +38,7 @@ from kosmos.commands.writing import (
     hint_at_escapes,
     write_behind,
 )
+from kosmos.commands.written_files import Written, WrittenFiles
 from kosmos.components import ModalitySpec
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     "max-new-tokens", "temperature", "top-k", "top-p", "seed", "stop", "step", "chat", "system", "data", "root",
-    "answers", "resume", "max-documents", "nproc",
+    "answers", "resume", "max-documents", "nproc", "written",
 )  # fmt: skip
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -108,6 +109,7 @@ def generate(
     top_p: TopP = None,
     seed: Seed = 0,
     stop: Stop = None,
+    written: Written = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="One JSON object on standard output; of --data one for each document, as always."),
@@ -132,6 +134,7 @@ def generate(
         _check_text("--system", system or "")
         of_data = {"--root": root, "--answers": answers, "--max-documents": max_documents, "--nproc": nproc}
         _check_data(data or (), of_data, resume=resume)
+        refuse_empty("--written", written)
         named = named_data(data or ())
     if not data:
         refuse_ranks("kosmos generate without --data")
@@ -151,6 +154,7 @@ def generate(
         for line in run.warnings():
             say(f"warning: {line}", file=sys.stderr)
         hint_at_escapes(stop)
+        files = WrittenFiles(run.composition, written, over=resume)
         modalities = list(run.composition.planner.routes)
         installed: dict[str, Any] = run.composition.registry.specs("modality")
         segments = parallel.main_only(lambda: read_segments(arguments, modalities, installed=installed))
@@ -158,22 +162,26 @@ def generate(
             asking = Asking(_texts_alone(segments), chat, system)
             continue_data(
                 run, named, root, asking, how, answers=answers, resume=resume, max_documents=max_documents,
-                as_json=as_json, parallel=parallel,
+                as_json=as_json, parallel=parallel, files=files,
             )  # fmt: skip
             return
     _check_asked(segments, modalities)
     _hint(run, segments, chat=chat, system=system)
     asked = prompt_document(segments, chat=chat, system=system)
     if as_json:
-        print(as_line(answer_row(write_behind(run, asked, how)), sys.stdout))
-    elif sys.stdout.isatty():
+        answer = write_behind(run, asked, how)
+        print(as_line({**answer_row(answer), **files.column(answer, "answer")}, sys.stdout))
+        return
+    if sys.stdout.isatty():
         shown = ShownText(sys.stdout)
         try:
-            write_behind(run, asked, how, shown)
+            answer = write_behind(run, asked, how, shown)
         finally:
             shown.end_line()
     else:  # a model writes what its data hold; a file or a pipe gets it as it is
-        print(write_behind(run, asked, how).text)
+        answer = write_behind(run, asked, how)
+        print(answer.text)
+    files.say(files.column(answer, "answer"))
 
 
 def _hint(run: SavedRun, segments: Sequence[Text | Media], *, chat: bool, system: str | None) -> None:

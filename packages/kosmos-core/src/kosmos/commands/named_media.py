@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kosmos.components import ModalitySpec
-from kosmos.data.document import Document, Media
+from kosmos.data.document import Codes, Document, Media
 from kosmos.data.sources.arrays import ARRAY, Taken
 from kosmos.data.sources.media import KEYS, MediaRoot, read_media
 from kosmos.data.sources.times import OF_A_PART, edges_of
@@ -42,7 +42,7 @@ def named_medium(modality: str, value: str, spec: ModalitySpec | None = None, *,
 
 
 def _media(modality: str, held: Mapping[str, Any], root: MediaRoot, spec: ModalitySpec) -> list[Media]:
-    found = [medium.load() for medium in read_media(modality, held, root, has_time=spec.has_time)]
+    found = [m.load() for m in read_media(modality, held, root, has_time=spec.has_time) if not isinstance(m, Codes)]
     if len(found) != 1:
         raise SampleError(f"{modality}: expected one medium, got an object of {len(found)}")
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kosmos.data.document import Document, Mark, Segment, Text
+from kosmos.data.document import Codes, Document, Mark, Media, Segment, StoredMedia, Text, is_written
 from kosmos.data.marks import ASSISTANT, END
 from kosmos.data.turns import is_chat, is_turn
 from kosmos.errors import NoSuchPart
@@ -48,31 +48,50 @@ def answered(
 
 
 def _not_learned(segment: Segment) -> Segment:
-    return replace(segment, train=False) if isinstance(segment, Text | Mark) else segment
+    if isinstance(segment, Media | StoredMedia) and segment.train:
+        return replace(segment, train=False, written=True)
+    return replace(segment, train=False) if isinstance(segment, Text | Mark | Codes) else segment
 
 
 def prompt_of(document: Document) -> tuple[Document, str] | None:
     """What to continue and what is expected: the document split at its last trained texts. None where they are all."""
     segments: Sequence[Any] = document.segments
-    while segments and not hasattr(segments[-1], "text"):
+    while segments and not _is_said(segments[-1]):
         if not getattr(segments[-1], "train", False):
             return None
         segments = segments[:-1]
     begin = len(segments)
-    while begin and hasattr(segments[begin - 1], "text") and segments[begin - 1].train:
+    while begin and _is_said(segments[begin - 1]) and segments[begin - 1].train:
         begin -= 1
     if begin in (0, len(segments)) or getattr(segments[begin - 1], "train", False):
         return None
-    return Document(document.origin, tuple(segments[:begin])), "".join(s.text for s in segments[begin:])
+    said = (getattr(segment, "text", "") for segment in segments[begin:])
+    return Document(document.origin, tuple(segments[:begin])), "".join(said)
+
+
+def text_answer_of(document: Document) -> tuple[Document, str] | None:
+    """As ``prompt_of``, of a document whose answer is text alone; None of others, which no text is compared with."""
+    return None if writes_media(document) else prompt_of(document)
+
+
+def writes_media(document: Document) -> bool:
+    """Whether a medium is among what is learned of it, which no text can be compared with."""
+    return any(is_written(segment) and getattr(segment, "train", False) for segment in document.segments)
+
+
+def _is_said(segment: Segment) -> bool:
+    """Whether an answer is made of such: of texts, and of media that are learned."""
+    return hasattr(segment, "text") or (is_written(segment) and getattr(segment, "train", False))
 
 
 def asked_of(document: Document) -> tuple[Document, str | None]:
-    """What to continue and what is expected, as ``prompt_of``; of a document without an answer all of it, and None.
+    """What to continue and what is expected, as ``prompt_of``; of a document without an answer all of it, and None. No
+    text is expected where a medium is learned.
 
     A chat opens the assistant's turn, as ``chat_prompt`` does, unless it ends with one, which is its answer.
     """
     if (parts := prompt_of(document)) is not None:
-        return parts
+        return parts[0], None if writes_media(document) else parts[1]
     turns = [place for place, segment in enumerate(document.segments) if is_turn(segment)]
     if not turns:
         return document, None

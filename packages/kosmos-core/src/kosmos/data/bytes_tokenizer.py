@@ -16,6 +16,10 @@ FILE = "kosmos_tokenizer.json"
 """Name of the file that says which tokenizer a folder holds and its marks."""
 
 
+MOST_TOLD = 40
+"""Marks that an error names: a codec may have thousands."""
+
+
 def all_marks(marks: Sequence[str]) -> tuple[str, ...]:
     """``CORE_MARKS`` and then ``marks``, each once."""
     return tuple(dict.fromkeys((*CORE_MARKS, *marks)))
@@ -23,7 +27,8 @@ def all_marks(marks: Sequence[str]) -> tuple[str, ...]:
 
 def unknown_mark(name: str, marks: Sequence[str]) -> ConfigError:
     """The error for a mark that a tokenizer does not have."""
-    return ConfigError(f"tokenizer: no mark {name!r}; it has {' '.join(marks)}")
+    more = f" and {len(marks) - MOST_TOLD:,} more" if len(marks) > MOST_TOLD else ""
+    return ConfigError(f"tokenizer: no mark {name!r}; it has {' '.join(marks[:MOST_TOLD])}{more}")
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
+from kosmos.data.document import Codes, Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.sources.file_names import rows_suffix
 from kosmos.data.sources.folders import MANIFEST, METADATA
@@ -20,12 +20,15 @@ from kosmos.data.sources.ordered import is_interleaved
 from kosmos.data.sources.pairs_of_answers import PairLayout, may_hold_pairs
 from kosmos.errors import NoSuchPart
 
+Part = Text | Media | StoredMedia | Codes
+"""What a turn is made of."""
+
 
 def chat_prompt(
-    content: str | Sequence[Text | Media | StoredMedia],
+    content: str | Sequence[Part],
     *,
     system: str = "",
-    history: Sequence[tuple[str | Sequence[Text | Media | StoredMedia], str]] = (),
+    history: Sequence[tuple[str | Sequence[Part], str | Sequence[Part]]] = (),
     origin: str = "chat",
 ) -> Document:
     """A document to continue with the assistant's answer: what training had in front of one, token for token.
@@ -33,7 +36,8 @@ def chat_prompt(
     Args:
         content: the user's turn, text and media in order; a string is one text.
         system: of the system's turn; empty leaves that turn out.
-        history: earlier turns, each the user's content and the assistant's answer.
+        history: earlier turns, each the user's content and the assistant's answer. A medium that the assistant has said
+            is ``Codes``, or a ``Media`` that is ``written``.
         origin: what errors call it.
 
     Raises:
@@ -47,7 +51,7 @@ def chat_prompt(
     segments = list(_turn(SYSTEM, [_said("system", system)])) if system else []
     for place, (asked, answer) in enumerate(_pairs(history)):
         segments += _turn(USER, _content(f"history[{place}][0]", asked))
-        segments += _turn(ASSISTANT, [_said(f"history[{place}][1]", answer)])
+        segments += _turn(ASSISTANT, _content(f"history[{place}][1]", answer))
     return Document(origin, (*segments, *_turn(USER, _content("content", content)), Mark(ASSISTANT)))
 
 
@@ -60,14 +64,14 @@ def _pairs(history: object) -> list[tuple[Any, Any]]:
     return [(asked, answer) for asked, answer in history]
 
 
-def _content(name: str, given: object) -> Sequence[Text | Media | StoredMedia]:
+def _content(name: str, given: object) -> Sequence[Part]:
     if isinstance(given, str):
         return [Text(given)]
     if not isinstance(given, list | tuple):
         raise NoSuchPart(f"{name}: expected a string or a list of Text and Media, got {given!r:.60}")
     for place, part in enumerate(given):
-        if not isinstance(part, Text | Media | StoredMedia):
-            raise NoSuchPart(f"{name}[{place}]: expected Text or Media, got {part!r:.60}")
+        if not isinstance(part, Part):
+            raise NoSuchPart(f"{name}[{place}]: expected Text, Media or Codes, got {part!r:.60}")
     return given
 
 
@@ -77,7 +81,7 @@ def _said(name: str, given: object) -> Text:
     return Text(given)
 
 
-def _turn(role: str, content: Sequence[Text | Media | StoredMedia]) -> Iterator[Segment]:
+def _turn(role: str, content: Sequence[Part]) -> Iterator[Segment]:
     yield Mark(role)
     yield from (part for part in content if not isinstance(part, Text) or part.text)
     yield Mark(END)

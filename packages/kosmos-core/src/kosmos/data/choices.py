@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import accumulate, islice, pairwise
 
 from kosmos.data.chat import chat_prompt
-from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
+from kosmos.data.document import Codes, Document, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.example_media import ExampleMedia
 from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.quarantine import Incident
@@ -259,7 +259,7 @@ def _goes_on(answers: Sequence[Sequence[int]]) -> bool:
     return any(one != other and other[: len(one)] == one for one, other in pairwise(ordered))
 
 
-def _content(document: Document) -> tuple[Text | Media | StoredMedia, ...]:
+def _content(document: Document) -> tuple[Text | Media | StoredMedia | Codes, ...]:
     """Of no chat: nothing of it is learned."""
     parts = (part for part in document.segments if not isinstance(part, Mark))
     return tuple(Text(part.text) if isinstance(part, Text) else part for part in parts)

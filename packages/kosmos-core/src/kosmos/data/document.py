@@ -51,6 +51,11 @@ class Media:
     rate_hz: float | None = None
     """Samples or frames a second, where ``source`` is an array, or a file of a modality that reads it
     (``ModalitySpec.reads_rate``)."""
+    written: bool = False
+    """Whether it comes as tokens of the run's codec of its modality, as what the model itself has said before does; by
+    default it is read by an encoder."""
+    train: bool = False
+    """Whether the loss looks at it, as at a ``Text``: it then comes as tokens of the codec, too."""
 
     def __post_init__(self) -> None:
         source: Any = self.source
@@ -107,6 +112,10 @@ class StoredMedia:
     clip: tuple[float, float] | None = None
     rate_hz: ClassVar[None] = None
 
+    written: bool = False
+    """As of ``Media``, and so is ``train``."""
+    train: bool = False
+
     def unread(self) -> Media:
         """The medium with no bytes, for a plan that hangs on none."""
         return Media(self.modality, b"", self.clip)
@@ -117,10 +126,38 @@ class StoredMedia:
         Raises:
             SampleError: see ``FileSpan.read``.
         """
-        return Media(self.modality, self.source.read(), self.clip)
+        return Media(self.modality, self.source.read(), self.clip, written=self.written, train=self.train)
 
 
-Segment = Text | Mark | Media | StoredMedia
+@dataclass(frozen=True, slots=True, eq=False)
+class Codes:
+    """A medium as the numbers of the run's codec, which need not be encoded any more.
+
+    Raises:
+        NoSuchPart: they are no whole numbers, or none.
+    """
+
+    modality: str
+    codes: NDArray[np.integer[Any]]
+    """[n], each from 0 up to the codec's size."""
+    train: bool = False
+    """Whether the loss looks at them."""
+
+    def __post_init__(self) -> None:
+        codes: Any = self.codes
+        if not isinstance(codes, np.ndarray) or codes.ndim != 1 or codes.dtype.kind not in "iu" or not len(codes):
+            told = f"{codes.dtype} {list(codes.shape)}" if isinstance(codes, np.ndarray) else repr(codes)
+            raise NoSuchPart(f"Codes: expected an array of whole numbers of one dimension, got {told:.60}")
+
+
+Segment = Text | Mark | Media | StoredMedia | Codes
+
+
+def is_written(segment: Segment) -> bool:
+    """Whether it is a medium that comes as tokens of a codec."""
+    if isinstance(segment, Media | StoredMedia):
+        return segment.written or segment.train
+    return isinstance(segment, Codes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +198,8 @@ class Document:
     @property
     def modalities(self) -> tuple[str, ...]:
         """The modalities that it holds, sorted; ``("text",)`` where it holds no media."""
-        return tuple(sorted({m.modality for m in self.media})) or ("text",)
+        held = (s.modality for s in chain(self.segments, self.rejected) if not isinstance(s, Text | Mark))
+        return tuple(sorted(set(held))) or ("text",)
 
 
 def _check_segments(segments: Any, what: str) -> None:
@@ -170,7 +208,7 @@ def _check_segments(segments: Any, what: str) -> None:
         raise NoSuchPart(f"the {what} of a Document are one {type(segments).__name__}; write (segment,)")
     for segment in segments if isinstance(segments, tuple | list) else ():
         if not isinstance(segment, Segment):
-            it = f"Text({segment!r:.40})" if isinstance(segment, str) else "Text, Mark or Media"
+            it = f"Text({segment!r:.40})" if isinstance(segment, str) else "Text, Mark, Media or Codes"
             raise NoSuchPart(f"the {what} of a Document hold {segment!r:.60}; write {it}")
         train = getattr(segment, "train", False)
         if train is not True and train is not False:
@@ -178,9 +216,9 @@ def _check_segments(segments: Any, what: str) -> None:
 
 
 def _check_train(segment: Any) -> None:
-    """Raises NoSuchPart where a text or a mark says otherwise than by a bool, of numpy too, whether it is learned."""
+    """Raises NoSuchPart where it says otherwise than by a bool, of numpy too, whether it is learned."""
     train: Any = getattr(segment, "train", None)
-    if isinstance(segment, Text | Mark) and not isinstance(train, np.bool_):
+    if not isinstance(train, np.bool_):
         raise NoSuchPart(f"{type(segment).__name__}: train is {train!r:.60}; expected True or False")
 
 

@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from kosmos.data.document import Document, Mark, Media, Segment, StoredMedia, Text
+from kosmos.data.document import Document, Media, Segment, StoredMedia, is_written
 from kosmos.data.document_plan import DocumentPlan as DocumentPlan
 from kosmos.data.document_plan import PlannedMedia as PlannedMedia
-from kosmos.data.foreign import calling
+from kosmos.data.draft import Draft
 from kosmos.data.kept_plans import KeptPlans, plan_of
 from kosmos.data.long_pages import as_pieces, parts_of
 from kosmos.data.lost_media import without_lost
-from kosmos.data.marks import ASSISTANT, BOS, END, EOS, PAD
+from kosmos.data.marks import BOS, END, EOS
 from kosmos.data.page_document import PageDocument
 from kosmos.data.pair_plans import as_one, check_lengths, check_pair, two_of
 from kosmos.data.pieces import is_asked, pieces
-from kosmos.data.processor import Grid, MediaPlan, Processor
-from kosmos.data.slots import SlotCount, count_slots
+from kosmos.data.processor import MediaPlan
+from kosmos.data.route import Route as Route
 from kosmos.data.tokenizer import Tokenizer
-from kosmos.data.turns import ROLES, Part, Turns, is_chat
-from kosmos.data.which_medium import naming
-from kosmos.errors import ConfigError, SampleError
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where a modality's media go: its processor, its stream, and how the stream's connector counts slots."""
-
-    processor: Processor
-    stream: str
-    slots: SlotCount
-    marks: frozenset[str]
-    """The modality's special tokens; whatever else its layouts spell is plain text."""
-    reads_headers: bool = field(init=False)
-    """Whether a plan hangs on the file, by what the processor says."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "reads_headers", bool(getattr(self.processor, "reads_headers", True)))
+from kosmos.data.turns import Turns, is_chat
+from kosmos.errors import SampleError
 
 
 @dataclass(frozen=True)
@@ -73,6 +53,11 @@ class Planner:
         return any(getattr(route.processor, "augments", False) for route in self.routes.values())
 
     @property
+    def codecs(self) -> dict[str, str]:
+        """What tells the codecs of the run from others, by modality."""
+        return {name: route.writer.identity for name, route in self.routes.items() if route.writer is not None}
+
+    @property
     def most(self) -> int:
         """Tokens of the longest plan that is no piece."""
         return min(self.max_tokens, self.longest or self.max_tokens)
@@ -98,7 +83,7 @@ class Planner:
         plan = self._whole(document)
         if lost:
             plan = replace(plan, lost=lost)
-        if len(plan) > self.most and not plan.media:
+        if len(plan) > self.most and not plan.media and not any(map(is_written, document.segments)):
             if self.long_chats == "leave_out" and is_asked(plan):
                 raise SampleError(f"takes {len(plan)} tokens of {self.most}, and data.long_chats is leave_out")
             return list(pieces(plan, self.most))
@@ -178,8 +163,8 @@ class Planner:
         self._check_cells(plan)
         return plan
 
-    def _draft(self, document: Document) -> _Draft:
-        draft = _Draft(self, document)
+    def _draft(self, document: Document) -> Draft:
+        draft = Draft(self, document)
         segments: Iterable[Segment] = document.segments
         if self.turns is not None and is_chat(document):
             draft.spell(self.turns.begin)
@@ -211,176 +196,3 @@ class Planner:
                     f"takes {plan.cells(stream)} cells of stream {stream} and a row holds {most}; "
                     f"raise data.cells_per_pack.{stream}"
                 )
-
-
-class _Draft:
-    """Collects the tokens of one document. Most of them are slots, which are written as stretches, not one by one."""
-
-    def __init__(self, planner: Planner, document: Document) -> None:
-        self.planner, self.document = planner, document
-        self.length = 0
-        self.ids: list[list[int]] = []
-        """Stretches of tokens. What is in none is a slot."""
-        self.ends: list[int] = []
-        """Where they end."""
-        self.trained: list[tuple[int, int]] = []
-        """Where trained stretches begin and end."""
-        self.media: list[PlannedMedia] = []
-        self.segment_ends: list[int] = []
-        """Tokens up to the end of each segment, of a document that is no chat."""
-        self.slots: dict[str, list[NDArray[np.int32]]] = {}
-        self.answer_start: int | None = None
-        self.role = ""
-        """The mark of the turn that is open, where turns are spelled."""
-        self.opens = False
-        """Nothing was said in that turn yet."""
-        self.pending = ""
-        """Plain text around what users and the system say, and that itself: spelled as one, as in a template."""
-
-    def tokens(self, ids: list[int], *, train: bool) -> None:
-        begin, self.length = self.length, self.length + len(ids)
-        if self.ids and self.ends[-1] == begin:
-            self.ids[-1].extend(ids)
-            self.ends[-1] = self.length
-        else:
-            self.ids.append([*ids])
-            self.ends.append(self.length)
-        if train and ids:
-            self.trained.append((begin, self.length))
-
-    def mark(self, name: str, *, train: bool) -> None:
-        turns = self.planner.turns
-        if turns is not None and name in ROLES:
-            self.role, self.opens = name, True
-            self.spell(turns.of(name)[0])
-        elif turns is not None and name == END and self.role:
-            self.close_turn(turns.of(self.role)[1], train=train)
-        else:
-            if self.pending:
-                self.flush()
-            self.tokens([self.planner.tokenizer.mark_id(name)], train=train)
-
-    def close_turn(self, parts: Sequence[Part], *, train: bool) -> None:
-        if self.role == ASSISTANT:
-            self.flush()
-            self.tokens([self.planner.turns.stop], train=train)  # type: ignore[union-attr]
-            parts = parts[1:]  # nothing is learned of what follows
-        self.spell(parts)
-        self.role = ""
-
-    def spell(self, parts: Sequence[Part]) -> None:
-        for part in parts:
-            if isinstance(part, str):
-                self.pending += part
-            else:
-                self.flush()
-                self.tokens([part], train=False)
-
-    def flush(self) -> None:
-        pending, self.pending = self.pending, ""
-        if pending:
-            self.text(pending, train=False)
-
-    def text(self, text: str, *, train: bool) -> None:
-        if not isinstance(text, str):  # sources and processors of plugins are not checked by a type checker
-            raise SampleError(f"a text of the document: expected a string, got {type(text).__name__}")
-        try:
-            with calling(self.planner.tokenizer, "encode"):
-                ids = self.planner.tokenizer.encode(text)
-        except SampleError as error:
-            raise _no_unicode(text) or error from error
-        self.tokens(ids, train=train)
-
-    def add(self, segment: Segment) -> None:
-        match segment:
-            case Text(text, train):
-                if self.role and self._is_spelled_later(text, train=train):
-                    return
-                if self.pending:
-                    self.flush()  # an answer begins where its prompt ends
-                if train and self.length > 1 and (self.opens or not self._ends_trained()):
-                    self.answer_start = self.length
-                elif not train:
-                    self.answer_start = None
-                self.opens = False
-                self.text(text, train=train)
-            case Mark(name, train):
-                try:
-                    self.mark(name, train=train)
-                except ConfigError as error:
-                    raise SampleError(f"mark {name!r}: {error}") from error
-            case Media() | StoredMedia():
-                self.answer_start = None
-                self.medium(segment)
-            case _:
-                raise SampleError(f"a segment of the document: expected Text, Mark or Media, got {segment!r:.60}")
-
-    def _is_spelled_later(self, text: str, *, train: bool) -> bool:
-        """Whether it is said by a user or the system, and so goes with the plain text around it."""
-        later = self.role != ASSISTANT and isinstance(text, str) and not train
-        if later:
-            self.answer_start = None
-            self.pending += text
-        return later
-
-    def _ends_trained(self) -> bool:
-        return bool(self.trained) and self.trained[-1][1] == self.length
-
-    def medium(self, media: Media | StoredMedia) -> None:
-        if self.pending:
-            self.flush()
-        try:
-            planned = self.planner.plan_medium(media)
-        except SampleError as error:
-            raise naming(error, len(self.media), list(self.document.media), self.document.origin) from error
-        if planned is None:
-            raise SampleError(f"holds {media.modality}, which is not among the modalities of this run")
-        (media, plan), route = planned, self.planner.routes[media.modality]
-        for part in plan.layout:
-            if isinstance(part, Grid):
-                self.grid(part, route)
-            elif isinstance(part, str) and part in route.marks:
-                self.mark(part, train=False)
-            else:
-                self.text(part, train=False)
-        self.media.append(PlannedMedia(media, plan, route.stream))
-
-    def grid(self, grid: Grid, route: Route) -> None:
-        end = self.length + count_slots(route.slots, grid, route.stream)
-        self.slots.setdefault(route.stream, []).append(np.arange(self.length, end, dtype=np.int32))
-        self.length = end
-
-    def finish(self) -> DocumentPlan:
-        document = self.document
-        if not self.media and not any(isinstance(s, Text) and s.text for s in document.segments):
-            raise SampleError("is empty: neither text nor media")
-        self.flush()
-        token_ids = np.empty(self.length, np.int32)
-        token_ids.fill(self.planner.tokenizer.mark_id(PAD))
-        for ids, end in zip(self.ids, self.ends, strict=True):
-            token_ids[end - len(ids) : end] = ids
-        train = np.zeros(self.length, np.bool_)
-        for begin, end in self.trained:
-            train[begin:end] = True
-        if self.trained and not self.trained[0][0]:
-            train[0] = False  # nothing is in front of it
-        return DocumentPlan(
-            origin=document.origin,
-            modalities=document.modalities,
-            token_ids=token_ids,
-            train=train,
-            media=tuple(self.media),
-            slots={name: s[0] if len(s) == 1 else np.concatenate(s) for name, s in self.slots.items()},
-            answer_start=self.answer_start,
-            weight=float(document.weight),
-        )
-
-
-def _no_unicode(text: str) -> SampleError | None:
-    """What to say of a text that is in no encoding, as JSON with half of an escaped pair gives one."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = f"a lone surrogate, U+{ord(text[error.start]):04X}, is its character {error.start + 1:,}"
-        return SampleError(f"text is not valid Unicode ({half}); write both halves of the pair, or leave it out")
-    return None

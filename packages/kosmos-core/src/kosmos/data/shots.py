@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kosmos.data.document import FileSpan, Mark, Media, Segment, StoredMedia, Text
+from kosmos.data.document import Codes, FileSpan, Mark, Media, Segment, StoredMedia, Text
 from kosmos.data.marks import END, SYSTEM
 from kosmos.errors import SampleError
 
@@ -48,10 +48,18 @@ def asks_the_same(one: Sequence[Segment], other: Sequence[Segment]) -> bool:
 
 
 def _words(segments: Sequence[Segment]) -> list[object]:
-    return [
-        part.text if isinstance(part, Text) else part if isinstance(part, Mark) else (part.modality, part.clip)
-        for part in segments
-    ]
+    return [_word(part) for part in segments]
+
+
+def _word(part: Segment) -> object:
+    match part:
+        case Text(text):
+            return text
+        case Mark():
+            return part
+        case Codes(modality, codes):
+            return modality, *codes.tolist()
+    return part.modality, part.clip
 
 
 def may_be_same(one: Sequence[Segment], other: Sequence[Segment]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kosmos.compose import Composition, check_composition
-from kosmos.data.asked import asked_of, prompt_of
+from kosmos.data.asked import asked_of, text_answer_of
 from kosmos.data.document import Document, Source
 from kosmos.data.in_memory import Documents
 from kosmos.errors import ConfigError, DataError, SampleError
@@ -220,4 +220,4 @@ def _all_answers(composition: Composition, source: Source, **given: Any) -> Iter
 
 def _asked(document: Document) -> tuple[Document, str | None] | None:
     learned = any(getattr(segment, "train", False) for segment in document.segments)
-    return prompt_of(document) if learned else asked_of(document)
+    return text_answer_of(document) if learned else asked_of(document)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from kosmos.data.asked import prompt_of
+from kosmos.data.asked import text_answer_of
 from kosmos.data.document import Source
 from kosmos.data.foreign import calling
 from kosmos.data.sources.source import RowSource
@@ -94,7 +94,7 @@ class Column:
         try:
             if self.name == EXPECTED:
                 with calling(source, "document"):
-                    parts = prompt_of(source.document(index))
+                    parts = text_answer_of(source.document(index))
                 return ABSENT if parts is None else called(parts[1])
             if isinstance(source, RowSource):
                 return called(source.value(index, self.name))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kosmos.compose import Composition
-from kosmos.data.asked import prompt_of
+from kosmos.data.asked import text_answer_of
 from kosmos.data.batch import ReadyDocument
 from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
@@ -112,7 +112,7 @@ def answer_documents(
     dtype: torch.dtype,
     max_documents: int,
     how: Writing,
-    ask: Ask = prompt_of,
+    ask: Ask = text_answer_of,
     behind: int = -1,
     parallel: Parallel | None = None,
     should_stop: ShouldStop = go_on,

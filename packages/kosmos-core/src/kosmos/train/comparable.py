@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kosmos.config import RunConfig
-from kosmos.data.asked import prompt_of
+from kosmos.data.asked import text_answer_of
 from kosmos.data.document import Document, Source
 from kosmos.data.foreign import calling
 from kosmos.data.mixture import Mixture
@@ -50,7 +50,7 @@ def check_compared(
 
 def check_written(config: RunConfig, held_out: Sequence[Source]) -> None:
     """Raises ConfigError where answers are to be written and no held-out document has one."""
-    if config.evaluate.generate and not any(_any(one, config, prompt_of) for one in held_out):
+    if config.evaluate.generate and not any(_any(one, config, text_answer_of) for one in held_out):
         raise ConfigError(
             "evaluate.generate: no held-out document has an answer, such as the caption of a picture or the last turn "
             "of a chat; leave it out"

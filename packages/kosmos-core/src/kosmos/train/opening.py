@@ -213,8 +213,8 @@ def _open(
     return Opened(
         parallel=parallel, device=device, dtype=dtype, workers=workers, composition=composition,
         from_files=not kept, sources=sources, held_out=held_out, choices=choices, feed=feed,
-        order=sample_order(config, sources, given.held_out if given else ()), lanes=parallel.lanes(config.data.lanes),
-        metrics=metrics, given=given,
+        order=sample_order(config, sources, given.held_out if given else (), composition.planner.codecs),
+        lanes=parallel.lanes(config.data.lanes), metrics=metrics, given=given,
     )  # fmt: skip
 
 

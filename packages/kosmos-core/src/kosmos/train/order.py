@@ -44,20 +44,29 @@ LATER = ("questions", "corpora")
 corpora of plugins. Runs that note it without these are read without them (``since.lacks``)."""
 READ = ["texts alone", "names in archives", "bytes of nothing in turn", "media of turns", "columns once", *LATER]
 """``READS`` as they are now."""
+CODECS = "codecs"
+"""What tells the codecs of a run, by modality, from others (``kosmos.data.writer.identity_of``)."""
 FACTS = (".documents", ".blocks", ".fingerprint", f".{ENDS}", f".{PIECES}")
 """How the paths of what counts of a source, and is no setting, end."""
 
 
-def sample_order(config: RunConfig, sources: Sequence[Source], held_out: Sequence[Source] = ()) -> dict[str, Any]:
+def sample_order(
+    config: RunConfig,
+    sources: Sequence[Source],
+    held_out: Sequence[Source] = (),
+    codecs: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Settings and sources that decide which document comes when and how many tokens it takes. Plain values.
 
     Args:
         held_out: what was given in Python to be scored, which has to stay, too: scores are compared.
+        codecs: of the run, as ``codecs_of`` tells them.
     """
     settings = settings_of(config)
     set_of = settings["data"]["sources"] or [{} for _ in sources]
     opened = [{**_facts(source), **entry} for source, entry in zip(sources, set_of, strict=True)]
-    beside = {HELD_OUT: {source.name: _facts(source) for source in held_out}} if held_out else {}
+    beside: dict[str, Any] = {HELD_OUT: {source.name: _facts(source) for source in held_out}} if held_out else {}
+    beside |= {CODECS: dict(codecs)} if codecs else {}
     return {**settings, "data": {**settings["data"], "sources": opened}, PIECES: RULES, READS: READ, **beside}
 
 
@@ -76,7 +85,16 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
     data = {name: value for name, value in dumped["data"].items() if name not in FREE}
     set_of = [_without(entry, "name", "path", "root") for entry in dumped["data"]["sources"]]
     parts = {name: {part: stream[part] for part in PARTS} for name, stream in dumped["streams"].items()}
-    return {"data": {**data, "sources": set_of}, "modalities": dumped["modalities"], "streams": parts}
+    return {"data": {**data, "sources": set_of}, "modalities": _modalities(dumped["modalities"]), "streams": parts}
+
+
+def _modalities(dumped: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of modalities; of a codec its name, where there is one, since what else counts of it is in ``CODECS``,
+    and older runs have no such setting."""
+    return {
+        name: _without(settings, "codec") | ({"codec": settings["codec"]["name"]} if settings["codec"] else {})
+        for name, settings in dumped.items()
+    }
 
 
 def _facts(source: Source) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def _opened(
     given = given_data(config, sources)
     if given is None:
         opened = open_sources(config, composition.registry, "train")
-        return opened, sample_order(composition.config, opened)
+        return opened, sample_order(composition.config, opened, codecs=composition.planner.codecs)
     given.check_some(resumed=False)
     order = sample_order(config, list(given.sources))
     return list(given.sources), with_fingerprints(order, given.sampled(lambda line: None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,14 +29,21 @@ class Taken(NamedTuple):
     """By modality, the numbers of dimensions that arrays of its may have (``ModalitySpec.arrays``)."""
     scales: Mapping[str, float] = _NONE
     """By modality, its ``ModalitySpec.full_scale``."""
+    written: tuple[str, ...] = ()
+    """Modalities of which the run has a codec: of these the assistant's media are learned, and rows may hold codes."""
 
     @classmethod
-    def of(cls, specs: Mapping[str, ModalitySpec]) -> Taken:
-        """What those of these modalities take."""
+    def of(cls, specs: Mapping[str, ModalitySpec], written: Sequence[str] = ()) -> Taken:
+        """What those of these modalities take.
+
+        Args:
+            written: see ``Taken.written``.
+        """
         return cls(
             tuple(name for name, spec in specs.items() if spec.reads_rate),
             {name: spec.arrays for name, spec in specs.items() if spec.arrays},
             {name: spec.full_scale for name, spec in specs.items() if spec.full_scale is not None},
+            tuple(written),
         )
 
     def media(self, modality: str, value: Any) -> Any:

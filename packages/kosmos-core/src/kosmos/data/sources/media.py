@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from kosmos.data.document import FileSpan, Media, Segment, StoredMedia
+from kosmos.data.document import Codes, FileSpan, Media, Segment, StoredMedia
 from kosmos.data.sources.arrays import ARRAY, NO_MORE, Taken, read_rate
 from kosmos.data.sources.columns import kind_of
 from kosmos.data.sources.lost import LostMediumError, is_left_out
@@ -27,6 +27,7 @@ from kosmos.data.sources.pages import refuse_choice
 from kosmos.data.sources.plain_base64 import is_base64
 from kosmos.data.sources.times import clip_beside, read_clip
 from kosmos.data.sources.wish_names import stated_rate
+from kosmos.data.sources.written_media import holds_codes, read_codes
 from kosmos.errors import SampleError
 from kosmos.names import listed
 
@@ -347,7 +348,7 @@ def without_rates(segments: tuple[Segment, ...], read: Collection[str]) -> tuple
 
 def read_media(
     modality: str, value: Any, root: MediaRoot, clip: Any = None, *, has_time: bool = False
-) -> Iterator[Media | StoredMedia]:
+) -> Iterator[Media | StoredMedia | Codes]:
     """The media of one value, one or a list of them; those that are none are passed over (``holds_medium``). An object
     may hold one under the name of the modality, too.
 
@@ -373,6 +374,9 @@ def read_media(
                     continue
                 if isinstance(item, np.ndarray):
                     yield Media(modality, item, span)
+                    continue
+                if holds_codes(item, modality, taken):
+                    yield read_codes(modality, item)
                     continue
                 held = _held(modality, item)
                 if taken.is_array(modality, held):

@@ -8,7 +8,7 @@ beside the chat, and turns of the assistant that are not to be learned.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.times import edges_of
 from kosmos.data.sources.tools import told
 from kosmos.data.sources.turn_media import media_keys, modalities_in, with_media
+from kosmos.data.sources.written_media import as_written
 from kosmos.errors import SampleError
 
 OBJECTS = "objects"
@@ -109,7 +110,7 @@ def read(
     for place, (role, parts, turn, content, where) in enumerate(chat):
         train = role == ASSISTANT and is_learned(turn, where) and (not last_alone or place == last)
         if train:
-            is_said = any(kind == "text" and own.is_said(str(part.get("text") or "")) for kind, part in parts)
+            is_said = any(_is_said(kind, part, own, root) for kind, part in parts)
             answers += is_said
             if not is_said and all(kind == "text" for kind, _ in parts):
                 silent = silent or content
@@ -118,7 +119,8 @@ def read(
             parts, leading = [*((modality, {"type": modality}) for modality in leading), *parts], []
         if objects:
             _check_no_object(parts, where)
-        said = (s for kind, part in parts for s in _segments(kind, part, own, root, where, train))
+        said: Iterable[Segment] = (s for kind, part in parts for s in _segments(kind, part, own, root, where, train))
+        said = as_written(said, root.taken, train=train) if role == ASSISTANT else said
         yield from _with_tools(list(said), tools) if place == offering else said
         yield Mark(END, train=train)
     if silent and not asked:  # its end alone would be learned: to answer with nothing
@@ -181,6 +183,13 @@ def _segments(
             yield from _segments(piece_kind, piece, own, root, where, train)
         elif piece["text"]:
             yield Text(piece["text"], train=train)
+
+
+def _is_said(kind: str, part: Mapping[str, Any], own: RowMedia, root: MediaRoot) -> bool:
+    """Whether a part says something that can be learned: a text, or a medium that the run has a codec for."""
+    if kind != "text":
+        return kind in root.taken.written
+    return own.is_said(str(part.get("text") or ""), root.taken.written)
 
 
 def _check_part_said(kind: str, part: Mapping[str, Any], where: str, *, has_time: bool) -> None:

@@ -96,6 +96,7 @@ def open_parts(
     asked: bool = False,
     choices: Offering | bool = False,
     chosen: Chosen | None = None,
+    written: Sequence[str] = (),
 ) -> Parts:
     """A data set, whose every row is looked at once for both parts.
 
@@ -116,6 +117,7 @@ def open_parts(
         asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
         choices: they are questions that offer several answers (``kosmos.data.sources.choices``), or how they do.
         chosen: which rows are held out; None leaves it to the data, or to a share.
+        written: modalities of which the run has a codec: what the assistant says in them is learned.
 
     Raises:
         ConfigError: a wrong template, column role or option.
@@ -131,6 +133,7 @@ def open_parts(
         path=path,
         name=name or short_name(path),
         modalities=tuple(modalities),
+        written=tuple(written),
         specs=registry.specs("modality"),
         template=template,
         columns=named,

@@ -16,6 +16,7 @@ from kosmos.data.sources.columns import checked_text, kind_of
 from kosmos.data.sources.media import MediaRoot, holds_medium, read_media
 from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.time_names import stretches
+from kosmos.data.sources.written_media import as_written
 from kosmos.errors import SampleError
 
 
@@ -74,7 +75,8 @@ def read_segments(parts: Any, root: MediaRoot, row_times: times.RowTimes) -> Ite
             clip, has_time = row_times.beside(kind, part), kind in row_times.timed
             if clip is None and has_time:
                 clip = row_times.clip(kind, part[kind])
-            yield from read_media(kind, part[kind], root, clip, has_time=has_time)
+            media = read_media(kind, part[kind], root, clip, has_time=has_time)
+            yield from as_written(media, root.taken, train=True) if part.get("train") is True else media
             continue
         train = part.get("train")
         if train is not None and not isinstance(train, bool):

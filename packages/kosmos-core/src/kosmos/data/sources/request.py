@@ -78,12 +78,12 @@ class Request:
     where: str = ""
     """Where the source stands in the run file; empty where it does not."""
     left_out: Counter[str] = field(default_factory=Counter)
-    asked: bool = False
-    """Whether the documents are there to be continued."""
+    asked: bool = False  # documents to be continued
     choices: Offering | None = None
     """How they offer several answers, where they are questions that do."""
     chosen: Chosen | None = None
     """Which rows are held out."""
+    written: tuple[str, ...] = ()  # as of Taken
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class Request:
         columns, series = {**typed, **self.columns}, {**series, **self.series}
         check_roles(columns, self.known, choices=bool(self.choices))
         suffixes, timed = folders.suffix_table(self.specs, self.modalities, ()), self.timed
-        taken = Taken.of(self.specs)
+        taken = Taken.of(self.specs, self.written)
         if self.choices:
             own, others = ChoiceColumns.of(columns)
             asks = ChoiceLayout(self.known, others, False, suffixes, True, timed, taken, own=own, by=self.choices)
@@ -278,7 +278,7 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
             if all(names_file(name, Path(root)) == there for root, name, there in facts.asked):
                 return facts
     unnamed = check = None
-    wishes = WishesOf(layout, request.timed, Taken.of(request.specs))
+    wishes = WishesOf(layout, request.timed, Taken.of(request.specs, request.written))
     if rows_vary:
         checks = _check_named if isinstance(table, DelimitedTable) else _check_list
         check = partial(checks, layout, table)

@@ -44,9 +44,9 @@ class RowMedia:
             kind = self._meant.get(piece, piece) if number % 2 else "text"
             yield kind, {"type": kind} if number % 2 else {"text": piece}
 
-    def is_said(self, text: str) -> bool:
-        """Whether a text says anything beside the places of media."""
-        return any(kind == "text" and piece["text"].strip() for kind, piece in self.split(text))
+    def is_said(self, text: str, written: Sequence[str] = ()) -> bool:
+        """Whether a text says anything beside the places of media, those of modalities that are ``written`` aside."""
+        return any(piece["text"].strip() if kind == "text" else kind in written for kind, piece in self.split(text))
 
     def column(self, modality: str) -> str | None:
         """That holds, or should hold, the row's media of a modality; None where the row has none."""

@@ -43,6 +43,7 @@ from kosmos.data.sources.right_answers import (
 from kosmos.data.sources.splits import CHOSEN, GROUP, field_of, split_roles
 from kosmos.data.sources.weights import WEIGHT, named_weight
 from kosmos.data.sources.wish_names import may_wish
+from kosmos.data.sources.written_media import as_written
 from kosmos.errors import ConfigError, SampleError
 
 
@@ -177,12 +178,12 @@ class TemplateLayout:
         return names_answers(part.path, self.columns)
 
     def _pieces(self, row: Row, root: MediaRoot) -> Iterator[Segment]:
-        train = not any(isinstance(part, Arrow) for part in self.parts)
+        train, answers = not any(isinstance(part, Arrow) for part in self.parts), False
         stretches = times.RowTimes(row, self.columns, self.timed, self._paths())
         for part in self.parts:
             match part:
                 case Arrow():
-                    train = True
+                    train = answers = True
                 case Literal(text):
                     yield Text(text, train)
                 case Value(path):
@@ -193,7 +194,8 @@ class TemplateLayout:
                     if not holds_medium(value):
                         raise SampleError(f"{path}: holds no {modality}")
                     clip = stretches.clip(modality, value, path)
-                    yield from read_media(modality, value, root, clip, has_time=modality in self.timed)
+                    media = read_media(modality, value, root, clip, has_time=modality in self.timed)
+                    yield from as_written(media, root.taken, train=True) if answers else media
 
 
 def _join(pieces: Iterator[Segment]) -> Iterator[Segment]:
@@ -210,6 +212,16 @@ def _join(pieces: Iterator[Segment]) -> Iterator[Segment]:
             yield piece
     if pending is not None and pending.text:
         yield pending
+
+
+def _is_learned(part: Part, taken: Taken) -> bool:
+    """Whether something is learned of what stands where answers do."""
+    match part:
+        case Literal(text):
+            return bool(text.strip())
+        case Medium(modality):
+            return modality in taken.written
+    return isinstance(part, Value)
 
 
 def parse_template(
@@ -249,7 +261,7 @@ def parse_template(
             f"template {template!r}: '->' is text; write → or => where the answer begins, in front of all if all is "
             "to be learned"
         )
-    if not any(isinstance(p, Value) or (isinstance(p, Literal) and p.text.strip()) for p in parts[arrow + 1 :]):
+    if not any(_is_learned(part, taken if arrow >= 0 else NO_MORE) for part in parts[arrow + 1 :]):
         raise ConfigError(
             f"template {template!r}: no text {'behind the →' if arrow >= 0 else 'in it'}: nothing to learn"
         )

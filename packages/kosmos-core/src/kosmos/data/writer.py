@@ -1,0 +1,133 @@
+"""Media as tokens that a model writes: between a mark that begins them and one that ends them, each code a mark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kosmos.data.codec import MOST_CODES, Codec, Encoded
+from kosmos.data.document import Codes, Media, StoredMedia
+from kosmos.data.foreign import called, calling
+from kosmos.data.kept_codes import KeptCodes
+from kosmos.data.tokenizer import Tokenizer
+from kosmos.errors import PluginError, SampleError
+
+
+@dataclass(frozen=True)
+class WrittenMedia:
+    """A medium that a model wrote."""
+
+    modality: str
+    codes: NDArray[np.int64]
+    """[n]"""
+    fault: str = ""
+    """Why it is none, where it is none."""
+    content: bytes = field(default=b"", repr=False)
+    """The file; empty where it is none."""
+    suffix: str = ""
+    """Of the file's name, with the dot."""
+
+
+def code_marks(modality: str, size: int) -> list[str]:
+    """Names of the special tokens by which media of a modality are written: the beginning, the end, and each code."""
+    return [f"<{modality}:begin>", f"<{modality}:end>", *(f"<{modality}:{code}>" for code in range(size))]
+
+
+def size_of(name: str, codec: Codec) -> int:
+    """Codes of a codec. Raises PluginError where it has none, or too many."""
+    size: Any = codec.size
+    if type(size) is not int or not 0 < size <= MOST_CODES:
+        raise PluginError(f"codec {name!r}: size: expected a whole number from 1 to {MOST_CODES:,}, got {size!r:.60}")
+    return size
+
+
+def identity_of(name: str, codec: Codec, options: Mapping[str, Any]) -> str:
+    """What tells the numbers of a codec from those of others: its name, its options and what it says of itself."""
+    own = getattr(codec, "identity", "")
+    kept = {key: value for key, value in options.items() if not own or key != "weights"}
+    told = json.dumps([name, kept, str(own)], sort_keys=True, default=str)
+    return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+class Writer:
+    """The tokens of one modality's media. Picklable.
+
+    Args:
+        modality: whose media it writes.
+        codec: what encodes and decodes them.
+        identity: see ``identity_of``.
+        tokenizer: that has ``code_marks``.
+    """
+
+    def __init__(self, modality: str, codec: Codec, identity: str, tokenizer: Tokenizer) -> None:
+        self.modality, self.codec, self.identity = modality, codec, identity
+        begin, end, *codes = [tokenizer.mark_id(name) for name in code_marks(modality, codec.size)]
+        self.begin, self.end = begin, end
+        self._ids = np.asarray(codes, np.int32)
+        self._kept = KeptCodes(identity)
+
+    def tokens(self, medium: Media | StoredMedia | Codes) -> list[int]:
+        """Ids of the tokens of a medium, its beginning and its end among them.
+
+        Raises:
+            SampleError: it is broken, over a limit, or its codes are none of the codec's.
+        """
+        codes = medium.codes if isinstance(medium, Codes) else self._kept.codes(medium, self._encode)
+        if len(codes) and not 0 <= codes.min() <= codes.max() < len(self._ids):
+            wrong = int(codes.min() if codes.min() < 0 else codes.max())
+            raise SampleError(f"{self.modality}: code {wrong}: its codec has 0 to {len(self._ids) - 1}")
+        return [self.begin, *self._ids[codes].tolist(), self.end]
+
+    def written(self, token_ids: Sequence[int]) -> list[WrittenMedia]:
+        """The media among tokens that a model wrote, in order."""
+        numbers = {token: code for code, token in enumerate(self._ids.tolist())}
+        found: list[WrittenMedia] = []
+        open_codes: list[int] | None = None
+        for token in token_ids:
+            if token == self.begin:
+                found += self._unfinished(open_codes)
+                open_codes = []
+            elif token == self.end and open_codes is not None:
+                found.append(self._decoded(open_codes))
+                open_codes = None
+            elif open_codes is not None:
+                if token not in numbers:
+                    found.append(self._none(open_codes, f"token {token} stands within it, which is none of its codes"))
+                    open_codes = None
+                else:
+                    open_codes.append(numbers[token])
+        return found + self._unfinished(open_codes)
+
+    def _unfinished(self, codes: list[int] | None) -> list[WrittenMedia]:
+        return [] if codes is None else [self._none(codes, f"it has no end behind {len(codes)} codes")]
+
+    def _none(self, codes: list[int], fault: str) -> WrittenMedia:
+        return WrittenMedia(self.modality, np.asarray(codes, np.int64), fault)
+
+    def _decoded(self, codes: list[int]) -> WrittenMedia:
+        values = np.asarray(codes, np.int64)
+        try:
+            if not codes:
+                raise SampleError("it has no codes")
+            with calling(self.codec, "decode"):
+                made: Any = self.codec.decode(values)
+            if not isinstance(made, Encoded) or not isinstance(made.content, bytes):
+                raise SampleError(f"{called(self.codec, 'decode')}: expected Encoded, got {type(made).__name__}")
+        except SampleError as error:
+            return WrittenMedia(self.modality, values, str(error))
+        return WrittenMedia(self.modality, values, "", made.content, made.suffix)
+
+    def _encode(self, media: Media) -> NDArray[np.int64]:
+        with calling(self.codec, "encode"):
+            codes: Any = self.codec.encode(media)
+        try:
+            checked = Codes(self.modality, np.asarray(codes)).codes
+        except Exception as error:  # what a codec of a plugin returns is not checked by a type checker
+            raise SampleError(f"{called(self.codec, 'encode')}: {error}") from error
+        return checked.astype(np.int64)
