@@ -1,4 +1,4 @@
-"""A plugin that lets a model write series of ``support.ticks``: a codec of whole numbers, and documents that are written."""
+"""Lets a model write series of ``support.ticks``: a codec of whole numbers, and documents that are written."""
 
 from __future__ import annotations
 

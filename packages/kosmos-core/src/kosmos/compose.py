@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from torch import inference_mode
 
-from kosmos.codecs import build_codecs, check_codec, marks_of_codecs
 from kosmos.components import ModalitySpec, ObjectiveSpec
 from kosmos.config import ComponentConfig, DataConfig, RunConfig, StreamConfig
 from kosmos.data.batch import PackedBatch, assemble, ready_document, to_tensors
@@ -30,6 +29,7 @@ from kosmos.model.recompute import recompute_in
 from kosmos.model.weights import drawn_later, seed_part, without_memory
 from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry
+from kosmos.run_codecs import build_codecs, check_codec, marks_of_codecs
 from kosmos.run_updates import check_updates, put_updates
 from kosmos.runtime.generators import own_draws
 
