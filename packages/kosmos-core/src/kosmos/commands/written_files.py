@@ -33,7 +33,7 @@ class WrittenFiles:
         over: whether files that are there already are written anew, as an interrupted call has left them.
 
     Raises:
-        ConfigError: the run has no codec.
+        ConfigError: the run has no codec, or the folder is in use.
     """
 
     def __init__(self, composition: Composition, folder: str | None, *, over: bool = False) -> None:
@@ -45,6 +45,17 @@ class WrittenFiles:
                 "--written: the run has no codec, so the model writes text alone; leave it out, or train one with "
                 "modalities.NAME.codec"
             )
+        if self.folder is not None and not over and self._is_used(self.folder):
+            raise ConfigError(f"--written {folder}: is there and not empty; name a new folder")
+
+    @staticmethod
+    def _is_used(folder: Path) -> bool:
+        try:
+            return any(folder.iterdir())
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise ConfigError(f"--written {folder}: {error.strerror}; name a new folder") from error
 
     def column(self, answer: Generated, stem: str) -> Mapping[str, Any]:
         """What a line tells of the media in an answer: the file of each, or what is wrong with it. Empty where the run

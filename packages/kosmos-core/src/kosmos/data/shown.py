@@ -50,7 +50,7 @@ def stretches(plan: DocumentPlan, planner: Planner) -> list[Stretch]:
     marks = {planner.tokenizer.mark_id(name): name for name in _marks(planner)}
     names = own | marks if planner.turns is None else marks | own
     item_at = np.full(len(plan), -1, np.int64)
-    items = list(_items(plan, planner))
+    items = [*_items(plan, planner), *_written(plan, planner)]
     for number, (first, count, _) in enumerate(items):
         item_at[first : first + count] = number
     found: list[Stretch] = []
@@ -131,6 +131,18 @@ def _items(plan: DocumentPlan, planner: Planner) -> Iterator[tuple[int, int, str
                 where = int(plan.slots[medium.stream][begin])
                 yield where, count, f"{_called(medium)}{told and f' ({told})'}: {size} cells in {count} slots"
                 told = ""  # it is of the medium, and said once
+
+
+def _written(plan: DocumentPlan, planner: Planner) -> Iterator[tuple[int, int, str]]:
+    """The first token, number of tokens and description of every medium that is written."""
+    writers = {route.writer.begin: route.writer for route in planner.routes.values() if route.writer is not None}
+    if not writers:
+        return
+    for place in np.flatnonzero(np.isin(plan.token_ids, list(writers))).tolist():
+        writer = writers[int(plan.token_ids[place])]
+        ends = np.flatnonzero(plan.token_ids[place:] == writer.end)
+        count = int(ends[0]) + 1 if len(ends) else len(plan) - place
+        yield place, count, f"{writer.modality} as {count - 2:,} codes"
 
 
 def described(planned: PlannedMedia, processor: Processor) -> str:

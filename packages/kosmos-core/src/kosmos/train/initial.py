@@ -33,6 +33,7 @@ from kosmos.train.initial_packed import Taken, whole_shapes
 from kosmos.train.initial_parts import LEAVE, Shapes, by_part, check_same, instead, left_parts
 from kosmos.train.initial_tokens import MovedTokens, moved_tokens, token_rows
 from kosmos.train.initial_updates import kept_updates
+from kosmos.train.other_codecs import codec_warnings
 from kosmos.train.saved import config_of
 from kosmos.train.taken_parts import First, options_there, other_options, other_processors
 
@@ -113,6 +114,8 @@ def open_initial(
         check_same(part, ours[part], there, loaded.folder, differ, instead(part, both))
     told = [*chain.from_iterable(others.values()), *other_processors(composition, first, both)]
     lines = tuple(other.line(folder.path) for other in told)
+    if BACKBONE in both:
+        lines += tuple(codec_warnings(loaded.state["order"], composition.planner.codecs, folder.path))
     if settings.keep_updates:
         initial = initial._replace(kept=kept_updates(loaded, _scales_taken(initial), model, composition))
     return initial._replace(others=lines, resized=resized, tokens=tokens, token_rows=frozenset(rows), data=config.data)

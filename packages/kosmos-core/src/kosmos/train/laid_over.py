@@ -114,7 +114,7 @@ def _check(
     for found, _, _ in differences(_plain(before), _plain(now), ""):
         if found == "train.steps" and length is None:  # of as many tokens, in rows of another length
             continue
-        if modality_of(found) is not None:  # told above, or what states a default
+        if modality_of(found) is not None or _is_of_codec(found):  # told above, or states a default; see other_codecs
             continue
         path = f"train.{length}" if found == "train.steps" else found  # to which the others come
         if path.split(".")[-1] in NO_EFFECT or not any(_is_within(path, field) for field in takes_effect):
@@ -122,6 +122,15 @@ def _check(
             use = f"; give {option}" if option else ", as nothing is trained; leave it out"
             raise ConfigError(f"{path}: has no effect on a trained run{use}")
     return told
+
+
+def _is_of_codec(path: str) -> bool:
+    """Whether it is an option of a codec: where its weights lie, or what makes it another, which the checkpoint
+    tells."""
+    match path.split("."):
+        case ["modalities", _, "codec", _, *_]:
+            return True
+    return False
 
 
 def _is_within(path: str, field: str) -> bool:

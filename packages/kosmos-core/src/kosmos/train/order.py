@@ -217,6 +217,8 @@ def why_not(path: str, order: str = "the order of samples would not go on") -> s
     steps = path.split(".")
     if steps[0] == "streams":
         return "the model would be another"
+    if steps[0] == CODECS or "codec" in steps:
+        return "the tokens by which it writes would mean other media"
     if steps[0] == HELD_OUT:
         return "scores of other documents compare with none before"
     if "processor" in steps or {"template", "columns"} & set(steps):
@@ -333,6 +335,8 @@ def _told(path: str, before: Any, after: Any, given: bool) -> str:
         files = ": files were renamed, exchanged or put in another order, or the ids of rows are others"
         which = f"other documents of {path.rpartition('.')[0]}, or in another order, though they are as many"
         return which + ("" if given else files)
+    if path.startswith(f"{CODECS}."):
+        return f"another codec of {path.partition('.')[2]}"
     return f"{path} {shown(before)}, the run now has {shown(after)}"
 
 
@@ -348,6 +352,8 @@ def _as_before(path: str, before: Any, given: bool) -> str:
         return f"Bring back the files of {path.rpartition('.')[0]} as they were"
     if path.endswith(".name") and path.startswith("data.sources."):
         return f"Set {shlex.quote(f'{path}={before}')}"
+    if path.startswith(f"{CODECS}."):
+        return f"Give modalities.{path.partition('.')[2]}.codec the options, and the weights, that it had"
     return f"Leave {path} as it was"
 
 

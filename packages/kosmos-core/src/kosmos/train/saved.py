@@ -45,6 +45,7 @@ from kosmos.train.gone import check_checkpoints
 from kosmos.train.laid_over import laid_over
 from kosmos.train.measure import ALL, Measure, measured
 from kosmos.train.older_rules import as_begun
+from kosmos.train.other_codecs import check_codecs
 from kosmos.train.other_processors import check_cells
 from kosmos.train.output import RunFolder
 
@@ -173,6 +174,8 @@ def opened_run(
         composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
         composition = replace(composition, planner=composition.planner.for_scores())
         check_cells(composition, laid.processors)
+        with reading(loaded):
+            check_codecs(loaded.state["order"], composition.planner.codecs, loaded.folder)
         materialize(composition.model, where, draw=False)
         composition.model.to(where).eval()
         load_model(composition.model, loaded.tensors, alone=True)

@@ -43,7 +43,7 @@ from kosmos.data.sources.right_answers import (
 from kosmos.data.sources.splits import CHOSEN, GROUP, field_of, split_roles
 from kosmos.data.sources.weights import WEIGHT, named_weight
 from kosmos.data.sources.wish_names import may_wish
-from kosmos.data.sources.written_media import as_written
+from kosmos.data.sources.written_media import as_written, is_learned
 from kosmos.errors import ConfigError, SampleError
 
 
@@ -148,7 +148,7 @@ class TemplateLayout:
 
     def segments(self, row: Row, root: Path) -> tuple[Segment, ...]:
         segments = list(_join(self._pieces(row, MediaRoot(root, self.suffixes, self.taken, members_of(row)))))
-        if not any(isinstance(s, Text) and s.train and s.text.strip() for s in segments):
+        if not any((isinstance(s, Text) and s.train and s.text.strip()) or is_learned(s) for s in segments):
             raise SampleError("template: there is no text behind the arrow, so nothing to learn")
         return tuple(segments)
 

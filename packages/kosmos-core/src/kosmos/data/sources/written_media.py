@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kosmos.data.document import Codes, Media, Segment, StoredMedia
+from kosmos.data.document import Codes, Media, Segment, StoredMedia, is_written
 from kosmos.data.sources.arrays import Taken
 from kosmos.errors import NoSuchPart, SampleError
 
@@ -30,6 +30,11 @@ def as_written(media: Iterable[Segment], taken: Taken, *, train: bool) -> Iterat
             yield replace(segment, train=train, written=True)
         else:
             yield segment
+
+
+def is_learned(segment: Segment) -> bool:
+    """Whether it is a medium that is learned."""
+    return is_written(segment) and getattr(segment, "train", False)
 
 
 def holds_codes(item: object, modality: str, taken: Taken) -> bool:
