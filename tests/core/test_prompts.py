@@ -126,8 +126,11 @@ def test_a_string_is_one_text_of_a_chat():
         ({"content": {"text": "a"}}, r"content: expected a string or a list of Text and Media, got \{'text': 'a'\}"),
         ({"content": Text("a")}, r"content: expected a string or a list of Text and Media, got Text\(.*\)"),
         ({"content": None}, "content: expected a string or a list of Text and Media, got None"),
-        ({"content": ["a"]}, r"content\[0\]: expected Text or Media, got 'a'"),
-        ({"content": [Text("a"), {"type": "text"}]}, r"content\[1\]: expected Text or Media, got \{'type': 'text'\}"),
+        ({"content": ["a"]}, r"content\[0\]: expected Text, Media or Codes, got 'a'"),
+        (
+            {"content": [Text("a"), {"type": "text"}]},
+            r"content\[1\]: expected Text, Media or Codes, got \{'type': 'text'\}",
+        ),
         ({"system": [Text("a")]}, r"system: expected a string, got \[Text\(.*\)\]"),
         ({"history": "ab"}, r"history: expected a list of pairs \(question, answer\), got 'ab'"),
         ({"history": ("a", "b")}, r"history\[0\]: expected a pair \(question, answer\), got 'a'"),
@@ -137,7 +140,7 @@ def test_a_string_is_one_text_of_a_chat():
         ),
         ({"history": [("a", "b", "c")]}, r"history\[0\]: expected a pair \(question, answer\), got \('a', 'b', 'c'\)"),
         ({"history": [("a", "b"), (3, "c")]}, r"history\[1\]\[0\]: expected a string or a list of .*, got 3"),
-        ({"history": [("a", [Text("b")])]}, r"history\[0\]\[1\]: expected a string, got \[Text\(.*\)\]"),
+        ({"history": [("a", 3)]}, r"history\[0\]\[1\]: expected a string or a list of .*, got 3"),
     ],
 )
 def test_what_is_no_part_of_a_chat_is_refused_where_it_is_written(given, says):

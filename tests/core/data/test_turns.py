@@ -16,6 +16,7 @@ from kosmos.data.chat_template import TEMPLATE, template
 from kosmos.data.marks import ASSISTANT, END, SYSTEM, USER
 from kosmos.data.plan import Planner
 from kosmos.data.shown import stretches
+from kosmos.data.sources.media import MediaRoot
 from kosmos.data.sources.messages import RowMedia, read
 from kosmos.data.sources.times import RowTimes
 from kosmos.data.sources.tools import offered
@@ -341,7 +342,7 @@ def test_transformers_lays_out_tools_and_their_calls_as_rows_are_read(way, tmp_p
             theirs.apply_chat_template([*first, *CALLED], tools=TOOLS, tokenize=False)
         return
     none = RowMedia({}, RowTimes({}, {}, ()))
-    said = read([*first, *CALLED], "messages", none, tmp_path, tools=offered(TOOLS, "tools"), asked=True)
+    said = read([*first, *CALLED], "messages", none, MediaRoot(tmp_path), tools=offered(TOOLS, "tools"), asked=True)
     text = theirs.apply_chat_template([*first, *CALLED], tools=TOOLS, tokenize=False, add_generation_prompt=True)
     asked = Document("d", (*said, Mark(ASSISTANT)))
     assert theirs.encode(text, add_special_tokens=False) == planner.prompt(asked).token_ids.tolist()
