@@ -12,20 +12,25 @@ from typer.testing import CliRunner
 
 from kosmos import (
     CheckpointError,
+    Codes,
     ConfigError,
     Document,
     Registry,
     Text,
     WrittenMedia,
+    answered,
+    chat_prompt,
     generate_answers,
     generate_text,
     load_run,
     make_run,
     resume_run,
+    said_parts,
     train_model,
     written_media,
 )
 from kosmos.commands.generate import app
+from kosmos.data.writer import code_marks
 from kosmos.evaluate.answer import Generated
 from support import spoken_ticks, ticks
 from support.runs import SMALL, Listener, rows_of
@@ -145,3 +150,31 @@ def test_one_is_told_of_what_was_written(trained: Path, tmp_path: Path) -> None:
         app, [str(trained), "--prompt", "rising: ", "--written", str(tmp_path / "no"), "--max-new-tokens", "3"]
     )
     assert "ticks: is none: it has no end behind 2 codes" in told.stderr and not (tmp_path / "no").exists()
+
+
+def test_what_was_said_stands_in_the_history_as_it_was_written(trained: Path) -> None:
+    saved = load_run(trained, registry=registry())
+    answers: list[Generated] = []
+    prompt = Document("prompt", (Text("rising: "),))
+    generate_text(saved.composition, prompt, max_new_tokens=20, dtype=saved.dtype, on_end=answers.append)
+    parts = said_parts(saved.composition, answers[0])
+    assert [type(part) for part in parts] == [Codes]
+    learned = answered(prompt, parts)
+    (plan,) = saved.composition.planner.plan(learned)
+    assert plan.token_ids.tolist()[9:-1] == list(answers[0].token_ids)
+    told = saved.composition.planner.prompt(chat_prompt("more", history=[("rising: ", parts)])).token_ids.tolist()
+    place = told.index(answers[0].token_ids[0])
+    assert told[place : place + len(answers[0].token_ids)] == list(answers[0].token_ids)
+
+
+def test_media_among_texts_are_parts_and_what_is_cut_short_is_none(trained: Path) -> None:
+    composition = load_run(trained, registry=registry()).composition
+    begin, end, zero, *_ = map(composition.tokenizer.mark_id, code_marks("ticks", 9))
+    text = composition.tokenizer.encode("so ")
+    ids = (*text, begin, zero, zero, end, *text, begin, zero)
+    parts = said_parts(composition, Generated("one", None, "so so ", token_ids=ids))
+    assert [part.codes.tolist() if isinstance(part, Codes) else part for part in parts] == [
+        Text("so "),
+        [0, 0],
+        Text("so "),
+    ]

@@ -39,7 +39,7 @@ _PUBLIC = {
     **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
     **dict.fromkeys("Codec Encoded".split(), "kosmos.data.codec"),
     "WrittenMedia": "kosmos.data.writer",
-    "written_media": "kosmos.evaluate.written",
+    **dict.fromkeys("written_media said_parts".split(), "kosmos.evaluate.written"),
     "cut_blocks": "kosmos.data.blocks",
     "to_device": "kosmos.data.transfer",
     **dict.fromkeys("NPY_MAGIC NpyHeader read_npy_header read_npy_values".split(), "kosmos.data.npy"),
@@ -207,6 +207,7 @@ if TYPE_CHECKING:
     from kosmos.evaluate.score import Score as Score
     from kosmos.evaluate.score import Scores as Scores
     from kosmos.evaluate.score import score as score
+    from kosmos.evaluate.written import said_parts as said_parts
     from kosmos.evaluate.written import written_media as written_media
     from kosmos.hookspecs import hookimpl as hookimpl
     from kosmos.lock import LockedPlugin as LockedPlugin

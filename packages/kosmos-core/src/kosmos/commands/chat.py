@@ -28,8 +28,9 @@ from kosmos.commands.writing import (
     hint_at_escapes,
     write_behind,
 )
+from kosmos.commands.written_files import Written, WrittenFiles
 from kosmos.data.chat import chat_prompt
-from kosmos.data.document import Document, Media, Text
+from kosmos.data.document import Codes, Document, Media, Text
 from kosmos.errors import ConfigError, KosmosError, SampleError
 from kosmos.given import MAX_SEED
 from kosmos.interrupts import answered
@@ -39,6 +40,7 @@ from kosmos.run_file import parse_overrides
 from kosmos.visible import say
 
 if TYPE_CHECKING:
+    from kosmos.evaluate.answer import Generated
     from kosmos.evaluate.generated import Writing
     from kosmos.train.saved import SavedRun
 
@@ -71,6 +73,7 @@ def chat(
     top_p: TopP = None,
     seed: Seed = 0,
     stop: Stop = None,
+    written: Written = None,
 ) -> None:
     """Talk with a model that has learned from chats, a line a turn.
 
@@ -93,6 +96,7 @@ def chat(
     check_sampling(temperature, top_k, top_p)
     check_stop(stop)
     hint_at_escapes(stop)
+    refuse_empty("--written", written)
     with aside():
         run = opened_run(Path(output), step=as_step(step), overrides=parse_overrides(overrides))
     warnings = run.warnings()
@@ -102,7 +106,8 @@ def chat(
         say(f"warning: {line}", file=sys.stderr)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused line by line
-    talk = Talk(run, system, Writing(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ())))
+    how = Writing(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ()))
+    talk = Talk(run, system, how, WrittenFiles(run.composition, written))
     _hold(talk, typed=sys.stdin.isatty())
 
 
@@ -121,10 +126,10 @@ def _refuse_media(arguments: Sequence[str]) -> None:
 class Talk:
     """A chat: its turns, and what the next turn of the user holds so far."""
 
-    def __init__(self, run: SavedRun, system: str, how: Writing) -> None:
-        self._run, self._system, self._how = run, system, how
+    def __init__(self, run: SavedRun, system: str, how: Writing, files: WrittenFiles) -> None:
+        self._run, self._system, self._how, self._files = run, system, how, files
         self.modalities = tuple(run.composition.planner.routes)
-        self._turns: list[tuple[list[Text | Media], str]] = []
+        self._turns: list[tuple[list[Text | Media], str | list[Text | Codes]]] = []
         self._content: list[Text | Media] = []
         self._asked = 0
 
@@ -184,6 +189,8 @@ class Talk:
 
     def _ask(self) -> None:
         """Let the model answer, and keep both. What cannot be asked is as if it had not been said."""
+        from kosmos.evaluate.written import said_parts
+
         content, self._content = self._content, []
         prompt = chat_prompt(content, system=self._system, history=self._turns)
         how = replace(
@@ -191,8 +198,11 @@ class Talk:
         )  # asked again, it may answer otherwise
         shown = ShownText(sys.stdout)
         self._asked += 1
+        answer: str | list[Text | Codes]
+        written: Generated | None = None
         try:
-            answer = write_behind(self._run, prompt, how, shown).text
+            written = write_behind(self._run, prompt, how, shown)
+            answer = said_parts(self._run.composition, written)
         except KeyboardInterrupt:
             answered()
             if not (answer := shown.text):
@@ -200,6 +210,8 @@ class Talk:
         finally:
             shown.end_line()
         self._turns.append((content, answer))
+        if written is not None:
+            self._files.say(self._files.column(written, f"{self._asked}"))
 
 
 def _named(path: str) -> str:

@@ -13,14 +13,19 @@ from kosmos.errors import NoSuchPart
 
 
 def answered(
-    document: Document, text: str, *, origin: str | None = None, weight: float = 1.0, goes_on: bool = False
+    document: Document,
+    text: str | Sequence[Text | Media | Codes],
+    *,
+    origin: str | None = None,
+    weight: float = 1.0,
+    goes_on: bool = False,
 ) -> Document:
     """``document`` with ``text`` as its answer, which alone is learned; what it had as its answer is gone.
 
     Args:
         document: one that ends in what is learned of it, such as a row of data, or that asks and has no answer, such as
             ``chat_prompt`` gives; of a chat the end of the turn is learned, too.
-        text: such as the model wrote.
+        text: such as the model wrote; with media in it, a list of what it is made of (``said_parts``).
         origin: what the new one is called, where not as ``document``.
         weight: of the new one.
         goes_on: whether the text was cut off, so that no end of it is learned.
@@ -33,18 +38,26 @@ def answered(
         >>> from kosmos import answered, chat_prompt
         >>> right = answered(chat_prompt("What is 1 + 1?"), "2")
     """
-    if not isinstance(document, Document) or not isinstance(text, str):
+    if not isinstance(document, Document) or not _is_answer(text):
         raise NoSuchPart(f"answered: expected a Document and a string, got {document!r:.60} and {text!r:.60}")
-    asked, before = asked_of(document)
+    asked, _ = asked_of(document)
     learned = any(getattr(segment, "train", False) for segment in document.segments)
-    if learned and before is None and not is_chat(document):
+    if learned and prompt_of(document) is None and not is_chat(document):
         raise NoSuchPart(
             f"answered: {document.origin} ends in no answer, though something in it is learned; leave that out of it, "
             "or learn of it what comes last alone"
         )
     end = (Mark(END, train=True),) if is_chat(asked) and not goes_on else ()
-    segments = (*map(_not_learned, asked.segments), Text(text, train=True), *end)
+    parts = [Text(text)] if isinstance(text, str) else text
+    said = [replace(part, train=True) for part in parts]
+    segments = (*map(_not_learned, asked.segments), *said, *end)
     return Document(document.origin if origin is None else origin, segments, document.references, weight, goes_on)
+
+
+def _is_answer(text: object) -> bool:
+    if isinstance(text, list | tuple):
+        return len(text) > 0 and all(isinstance(part, Text | Media | Codes) for part in text)
+    return isinstance(text, str)
 
 
 def _not_learned(segment: Segment) -> Segment:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -72,6 +73,11 @@ class Writer:
         self._ids = np.asarray(codes, np.int32)
         self._kept = KeptCodes(identity)
 
+    @cached_property
+    def _numbers(self) -> dict[int, int]:
+        """Token to code; made where something is read of what a model wrote."""
+        return {token: code for code, token in enumerate(self._ids.tolist())}
+
     def tokens(self, medium: Media | StoredMedia | Codes) -> list[int]:
         """Ids of the tokens of a medium, its beginning and its end among them.
 
@@ -84,24 +90,37 @@ class Writer:
             raise SampleError(f"{self.modality}: code {wrong}: its codec has 0 to {len(self._ids) - 1}")
         return [self.begin, *self._ids[codes].tolist(), self.end]
 
+    def codes_at(self, token_ids: Sequence[int], place: int) -> NDArray[np.int64] | None:
+        """The codes of the medium that begins at a place; None where it is not whole, or none begins there."""
+        if token_ids[place] != self.begin:
+            return None
+        codes: list[int] = []
+        for token in token_ids[place + 1 :]:
+            if token == self.end:
+                return np.asarray(codes, np.int64) if codes else None
+            if (code := self._numbers.get(token)) is None:
+                return None
+            codes.append(code)
+        return None
+
     def written(self, token_ids: Sequence[int]) -> list[WrittenMedia]:
-        """The media among tokens that a model wrote, in order."""
-        numbers = {token: code for code, token in enumerate(self._ids.tolist())}
+        """The media among tokens that a model wrote, in order, and what is wrong with those that are none."""
         found: list[WrittenMedia] = []
         open_codes: list[int] | None = None
         for token in token_ids:
             if token == self.begin:
                 found += self._unfinished(open_codes)
                 open_codes = []
-            elif token == self.end and open_codes is not None:
+            elif open_codes is None:
+                continue
+            elif token == self.end:
                 found.append(self._decoded(open_codes))
                 open_codes = None
-            elif open_codes is not None:
-                if token not in numbers:
-                    found.append(self._none(open_codes, f"token {token} stands within it, which is none of its codes"))
-                    open_codes = None
-                else:
-                    open_codes.append(numbers[token])
+            elif (code := self._numbers.get(token)) is not None:
+                open_codes.append(code)
+            else:
+                found.append(self._none(open_codes, f"token {token} stands within it, which is none of its codes"))
+                open_codes = None
         return found + self._unfinished(open_codes)
 
     def _unfinished(self, codes: list[int] | None) -> list[WrittenMedia]:

@@ -3,8 +3,47 @@
 from __future__ import annotations
 
 from kosmos.compose import Composition
-from kosmos.data.writer import WrittenMedia
+from kosmos.data.document import Codes, Text
+from kosmos.data.writer import Writer, WrittenMedia
 from kosmos.evaluate.answer import Generated
+
+
+def said_parts(composition: Composition, answer: Generated) -> list[Text | Codes]:
+    """An answer as what it said: its texts, and the codes of each whole medium between them. In the ``history`` of
+    ``chat_prompt`` it stands as the model wrote it, and in ``answered`` it is learned.
+
+    Args:
+        composition: as of ``written_media``, and so is ``answer``.
+    """
+    writers = _writers(composition)
+    begins = {writer.begin: writer for writer in writers}
+    parts: list[Text | Codes] = []
+    pending: list[int] = []
+
+    def flush() -> None:
+        if pending and (text := composition.tokenizer.decode(pending)):
+            parts.append(Text(text))
+        pending.clear()
+
+    ids, place = answer.token_ids, 0
+    while place < len(ids):
+        writer = begins.get(ids[place])
+        codes = None if writer is None else writer.codes_at(ids, place)
+        if writer is None or codes is None:
+            pending.append(ids[place])
+            place += 1
+            continue
+        flush()
+        parts.append(Codes(writer.modality, codes))
+        place += len(codes) + 2
+    if not parts:
+        return [Text(answer.text)] if answer.text else []
+    flush()
+    return parts
+
+
+def _writers(composition: Composition) -> list[Writer]:
+    return [route.writer for route in composition.planner.routes.values() if route.writer is not None]
 
 
 def written_media(composition: Composition, answer: Generated) -> list[WrittenMedia]:
@@ -17,7 +56,7 @@ def written_media(composition: Composition, answer: Generated) -> list[WrittenMe
     Returns:
         Those that are no medium, too, with what is wrong (``WrittenMedia.fault``): a model may write anything.
     """
-    writers = [route.writer for route in composition.planner.routes.values() if route.writer is not None]
+    writers = _writers(composition)
     if len(writers) == 1:
         return writers[0].written(answer.token_ids)
     # Each finds its own in the tokens; they are told in the order in which they begin.
