@@ -53,6 +53,7 @@ OPTIONS = (
     "--top-p",
     "--seed",
     "--stop",
+    "--written",
     "--help",
 )
 SAID = ("new", "undo", "help", "exit")
