@@ -19,6 +19,7 @@ class StepCodec:
     size: int = 9
     weights: str = ""
     identity: str = ""
+    books: int = 1
     encoded: int = field(default=0, compare=False)
     """Series that were encoded."""
 

@@ -18,6 +18,7 @@ from kosmos.data.document_plan import DocumentPlan
 from kosmos.data.transfer import to_device
 from kosmos.errors import ConfigError, NoToken, SampleError
 from kosmos.given import is_number, whole
+from kosmos.model.allowed import Allowed, Tokens
 from kosmos.model.choosing import GREEDY_BELOW, NO_TOKEN, choose
 from kosmos.model.continuing import continuing
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
@@ -92,15 +93,16 @@ def generate_alone(
     random = torch.Generator().manual_seed(seed)
     steps, ids = continuing(backbone, device, one=True), list[int]()
     left, position = room_behind(backbone, len(batch.token_ids), max_new_tokens), len(batch.token_ids)
-    head = _head(composition, dtype)
+    head, allowed = _head(composition, dtype), _allowed(composition, 1, device)
     with _as_it_writes(composition.model, device, dtype), Prepacked(backbone, head) as products:
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
         while len(ids) < max_new_tokens:
-            (token,) = choose(_logits(head, hidden[-1:]), temperature, top_k, top_p, [random])
+            (token,) = choose(allowed(_logits(head, hidden[-1:]), [0]), temperature, top_k, top_p, [random])
             _check_chosen(token, prompt.plan.origin, len(ids), composition.model, batch)
             if token in ends:
                 break
             ids.append(token)
+            allowed.add(0, token)
             if written(token) or len(ids) > left or len(ids) == max_new_tokens:
                 break
             products.count()
@@ -145,16 +147,18 @@ def generate_together(
     steps, ids = continuing(backbone, device, one=False), [list[int]() for _ in lengths]
     left = [min(max_new_tokens, 1 + room_behind(backbone, length, max_new_tokens)) for length in lengths]
     going, head = list(range(len(lengths))), _head(composition, dtype)
+    allowed = _allowed(composition, len(lengths), device)
     with _as_it_writes(composition.model, device, dtype), Prepacked(backbone, head) as products:
         hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
         hidden = hidden[to_device(torch.tensor(lengths), device).cumsum(0) - 1]
         while True:
-            tokens = choose(_logits(head, hidden), temperature, top_k, top_p, randoms)
+            tokens = choose(allowed(_logits(head, hidden), going), temperature, top_k, top_p, randoms)
             on = []
             for place, (document, token) in enumerate(zip(going, tokens, strict=True)):
                 _check_chosen(token, prompts[document].plan.origin, len(ids[document]), composition.model, batch)
                 if token not in ends:
                     ids[document].append(token)
+                    allowed.add(document, token)
                     is_over = written[document](token) if written else False
                     if not is_over and len(ids[document]) < left[document]:
                         on.append(place)
@@ -195,6 +199,13 @@ def _head(composition: Composition, dtype: torch.dtype) -> nn.Linear:
     head = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     head.weight = nn.Parameter(weight, requires_grad=False)
     return head
+
+
+def _allowed(composition: Composition, documents: int, device: torch.device) -> Allowed:
+    """What may come next by the codecs of the run."""
+    writers = [route.writer for route in composition.planner.routes.values() if route.writer is not None]
+    media = [Tokens(writer.begin, writer.end, writer.code_ids, writer.books) for writer in writers]
+    return Allowed(media, composition.tokenizer.vocab_size, documents, device)
 
 
 def _logits(head: nn.Linear, hidden: Tensor) -> Tensor:

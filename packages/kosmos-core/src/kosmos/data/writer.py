@@ -48,6 +48,14 @@ def size_of(name: str, codec: Codec) -> int:
     return size
 
 
+def books_of(name: str, codec: Codec) -> int:
+    """Books of a codec. Raises PluginError where its codes are not of so many parts of one length."""
+    books: Any = getattr(codec, "books", 1)
+    if type(books) is not int or books < 1 or codec.size % books:
+        raise PluginError(f"codec {name!r}: books: expected a whole number that divides its size, got {books!r:.60}")
+    return books
+
+
 def identity_of(name: str, codec: Codec, options: Mapping[str, Any]) -> str:
     """What tells the numbers of a codec from those of others: its name, its options and what it says of itself."""
     own = getattr(codec, "identity", "")
@@ -71,7 +79,14 @@ class Writer:
         begin, end, *codes = [tokenizer.mark_id(name) for name in code_marks(modality, codec.size)]
         self.begin, self.end = begin, end
         self._ids = np.asarray(codes, np.int32)
+        self.books = books_of(type(codec).__name__, codec)
+        """Parts of its codes that come in turn; see ``Codec``."""
         self._kept = KeptCodes(identity)
+
+    @property
+    def code_ids(self) -> list[int]:
+        """Ids of the tokens of its codes, from 0 on."""
+        return list(map(int, self._ids))
 
     @cached_property
     def _numbers(self) -> dict[int, int]:
@@ -88,6 +103,7 @@ class Writer:
         if len(codes) and not 0 <= codes.min() <= codes.max() < len(self._ids):
             wrong = int(codes.min() if codes.min() < 0 else codes.max())
             raise SampleError(f"{self.modality}: code {wrong}: its codec has 0 to {len(self._ids) - 1}")
+        self._check_books(codes.astype(np.int64))
         return [self.begin, *self._ids[codes].tolist(), self.end]
 
     def codes_at(self, token_ids: Sequence[int], place: int) -> NDArray[np.int64] | None:
@@ -134,6 +150,7 @@ class Writer:
         try:
             if not codes:
                 raise SampleError("it has no codes")
+            self._check_books(values)
             with calling(self.codec, "decode"):
                 made: Any = self.codec.decode(values)
             if not isinstance(made, Encoded) or not isinstance(made.content, bytes):
@@ -141,6 +158,14 @@ class Writer:
         except SampleError as error:
             return WrittenMedia(self.modality, values, str(error))
         return WrittenMedia(self.modality, values, "", made.content, made.suffix)
+
+    def _check_books(self, codes: NDArray[np.int64]) -> None:
+        """Raises SampleError where codes do not come in turn of the books."""
+        if len(codes) % self.books:
+            raise SampleError(f"it has {len(codes)} codes, expected {self.books} for each stretch")
+        wrong = np.flatnonzero(codes // (len(self._ids) // self.books) != np.arange(len(codes)) % self.books)
+        if len(wrong):
+            raise SampleError(f"code {codes[wrong[0]]} stands at place {wrong[0]}, where one of another book belongs")
 
     def _encode(self, media: Media) -> NDArray[np.int64]:
         with calling(self.codec, "encode"):
