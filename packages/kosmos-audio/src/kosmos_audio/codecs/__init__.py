@@ -1,0 +1,1 @@
+"""Sounds as numbers that a model writes, and back."""
