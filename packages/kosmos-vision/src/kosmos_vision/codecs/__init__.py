@@ -1,0 +1,1 @@
+"""Pictures as numbers that a model writes, and back."""
