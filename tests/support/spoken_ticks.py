@@ -20,6 +20,9 @@ class StepCodec:
     weights: str = ""
     identity: str = ""
     books: int = 1
+    length: int | None = None
+    keeps: bool = True
+    suffix: str = ".ticks"
     encoded: int = field(default=0, compare=False)
     """Series that were encoded."""
 
@@ -33,7 +36,7 @@ class StepCodec:
     def decode(self, codes: np.ndarray) -> Encoded:
         if len(codes) > 40:
             raise SampleError(f"{len(codes)} values, expected 40 at most")
-        return Encoded((codes / (self.size - 1) * 2 - 1).astype("<f4").tobytes(), ".ticks")
+        return Encoded((codes / (self.size - 1) * 2 - 1).astype("<f4").tobytes(), self.suffix)
 
 
 def _bytes(media: Media) -> bytes:

@@ -153,6 +153,19 @@ def test_where_nothing_can_be_kept_it_is_encoded_each_time(monkeypatch: pytest.M
     assert writer.codec.encoded == 2  # type: ignore[attr-defined]
 
 
+def test_a_codec_that_is_quick_keeps_nothing(own_cache: Path) -> None:
+    writer = writer_of(composed({"name": "steps", "keeps": False}))
+    assert writer.tokens(Media("ticks", SERIES)) == writer.tokens(Media("ticks", SERIES))
+    assert writer.codec.encoded == 2 and not own_cache.exists()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("suffix", ["", "ticks", "./x", ".a/../b", "." + "x" * 17])
+def test_a_suffix_leads_nowhere_else(suffix: str) -> None:
+    made = composed({"name": "steps", "suffix": suffix})
+    (medium,) = writer_of(made).written(ids_of(made, CODES))
+    assert medium.fault.startswith("StepCodec.decode: suffix: expected one such as .wav, got") and not medium.content
+
+
 def test_a_broken_medium_is_named(tmp_path: Path) -> None:
     good, bad = Media("ticks", SERIES, train=True), Media("ticks", tmp_path / "no.ticks", train=True)
     with pytest.raises(SampleError, match=r"ticks 2 of 2 \(no\.ticks\): .*|no\.ticks cannot be read"):

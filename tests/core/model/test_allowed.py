@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -22,7 +20,7 @@ from support.runs import SMALL
 
 TEXTS = 4
 """Tokens 0 to 3 are texts'; then one modality of two books of two codes, and another of three codes."""
-MEDIA = (Tokens(4, 5, (6, 7, 8, 9), 2), Tokens(10, 11, (14, 13, 12)))
+MEDIA = (Tokens(4, 5, (6, 7, 8, 9), 2), Tokens(10, 11, (14, 13, 12), length=3))
 V = 16
 
 
@@ -34,12 +32,12 @@ def follow(ids: list[int]) -> None:
             assert token in (*range(TEXTS), 4, 10, 15)
             of, count = next((one for one in MEDIA if one.begin == token), None), 0
         elif token == of.end:
-            assert count and count % of.books == 0
+            assert count and count % of.books == 0 and of.length in (None, count)
             of = None
         else:
             stretch = len(of.codes) // of.books
             book = count % of.books
-            assert token in of.codes[book * stretch : (book + 1) * stretch]
+            assert count != of.length and token in of.codes[book * stretch : (book + 1) * stretch]
             count += 1
 
 
@@ -83,8 +81,9 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOSMOS_CACHE", "")
 
 
-def test_a_model_that_has_learned_nothing_writes_whole_media(tmp_path: Path) -> None:
-    composition = composed(books=2)
+@pytest.mark.parametrize("length", [None, 6])
+def test_a_model_that_has_learned_nothing_writes_whole_media(length: int | None) -> None:
+    composition = composed(books=2, length=length)
     writer, answers = writer_of(composition), list[Generated]()
     for seed in range(20):
         generate_text(
@@ -94,6 +93,7 @@ def test_a_model_that_has_learned_nothing_writes_whole_media(tmp_path: Path) -> 
     found = [medium for answer in answers for medium in written_media(composition, answer)]
     faults = {medium.fault for medium in found}
     assert found and all(not fault or fault.startswith("it has no end") for fault in faults), faults
+    assert length is None or all(len(medium.codes) == length for medium in found if not medium.fault)
     codes = {writer.begin, writer.end, *writer.code_ids}
     for answer in answers:
         inside = False
@@ -119,7 +119,21 @@ def test_codes_out_of_turn_are_none(codes: list[int], says: str) -> None:
         writer.tokens(Codes("ticks", np.array(codes)))
 
 
-@pytest.mark.parametrize("books", [0, 3])
-def test_books_divide_the_codes(books: object) -> None:
-    with pytest.raises(PluginError, match="books: expected a whole number that divides its size"):
-        composed(books=books)
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"books": 0}, "books: expected a whole number that divides its size"),
+        ({"books": 3}, "books: expected a whole number that divides its size"),
+        ({"length": 0}, "length: expected a whole number from 1 on, got 0"),
+        ({"books": 2, "length": 3}, "length: expected a whole number from 1 on, a multiple of its 2 books, got 3"),
+    ],
+)
+def test_what_a_codec_says_of_its_codes_fits(options: dict[str, object], says: str) -> None:
+    with pytest.raises(PluginError, match=says):
+        composed(**options)
+
+
+def test_another_number_of_codes_than_all_have_is_none() -> None:
+    writer = writer_of(composed(length=4))
+    with pytest.raises(SampleError, match="it has 3 codes, expected 4"):
+        writer.tokens(Codes("ticks", np.array([1, 2, 3])))

@@ -204,7 +204,7 @@ def _head(composition: Composition, dtype: torch.dtype) -> nn.Linear:
 def _allowed(composition: Composition, documents: int, device: torch.device) -> Allowed:
     """What may come next by the codecs of the run."""
     writers = [route.writer for route in composition.planner.routes.values() if route.writer is not None]
-    media = [Tokens(writer.begin, writer.end, writer.code_ids, writer.books) for writer in writers]
+    media = [Tokens(writer.begin, writer.end, writer.code_ids, writer.books, writer.length) for writer in writers]
     return Allowed(media, composition.tokenizer.vocab_size, documents, device)
 
 

@@ -25,6 +25,7 @@ class MuLawCodec:
     """
 
     size = STEPS
+    keeps = False  # it is read, and that is nearly all
 
     def __init__(self, *, rate_hz: int = 8000, max_seconds: float = 1.0) -> None:
         if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:

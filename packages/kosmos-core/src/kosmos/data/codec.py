@@ -27,12 +27,15 @@ class Encoded(NamedTuple):
 class Codec(Protocol):
     """Encodes the media of one modality as numbers, and decodes numbers that a model wrote.
 
-    Where each stretch of a medium has several codes, as of residual quantizers, ``books`` says how many (1 where it is
-    not there): the codes then come in turn of as many equal parts of ``size``, and a model is let write nothing else.
-
     Picklable: data workers hold one each. What is heavy, such as weights, is read at the first medium and left behind
-    when pickled. One whose numbers hang on more than its options, such as on weights in files, has ``identity``, a
-    text that is another where these are: a run does not go on with another codec than it began with.
+    when pickled. Beside these it may have:
+
+    - ``identity``, a text that is another where its numbers mean other media, where these hang on more than its
+      options, such as on weights in files: a run does not go on with another codec than it began with.
+    - ``books``, where each stretch of a medium has several codes, as of residual quantizers: how many. The codes then
+      come in turn of as many equal parts of ``size``, and a model is let write nothing else.
+    - ``length``, where all media have as many codes: how many.
+    - ``keeps``, False where encoding takes no longer than reading what is kept of it (``kosmos.data.kept_codes``).
     """
 
     size: int

@@ -31,11 +31,12 @@ class KeptCodes:
 
     Args:
         identity: of the codec, as ``identity_of`` tells it.
+        keeps: whether they are kept at all.
     """
 
-    def __init__(self, identity: str) -> None:
+    def __init__(self, identity: str, *, keeps: bool = True) -> None:
         self.identity = identity
-        top = cache_folder("codes")
+        top = cache_folder("codes") if keeps else None
         self.folder = None if top is None else top / identity
 
     def codes(self, medium: Media | StoredMedia, encode: Encode) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,8 @@ from kosmos.data.foreign import called, calling
 from kosmos.data.kept_codes import KeptCodes
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.errors import PluginError, SampleError
+
+_SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,16}")
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,33 @@ def books_of(name: str, codec: Codec) -> int:
     return books
 
 
+def length_of(name: str, codec: Codec, books: int) -> int | None:
+    """Codes of each medium of a codec. Raises PluginError where it is no number of them, or none of its books."""
+    length: Any = getattr(codec, "length", None)
+    if length is not None and (type(length) is not int or length < 1 or length % books):
+        of = "" if books == 1 else f", a multiple of its {books} books"
+        raise PluginError(f"codec {name!r}: length: expected a whole number from 1 on{of}, got {length!r:.60}")
+    return length
+
+
 def identity_of(name: str, codec: Codec, options: Mapping[str, Any]) -> str:
     """What tells the numbers of a codec from those of others: its name, its options and what it says of itself."""
     own = getattr(codec, "identity", "")
     kept = {key: value for key, value in options.items() if not own or key != "weights"}
     told = json.dumps([name, kept, str(own)], sort_keys=True, default=str)
     return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _no_file(made: object) -> str:
+    """What is wrong with what a codec has decoded; empty where it is a file."""
+    if not isinstance(made, Encoded) or not isinstance(made.content, bytes):
+        return f"expected Encoded, got {type(made).__name__}"
+    if not made.content:
+        return "expected a file, got no bytes"
+    suffix: object = made.suffix
+    if not isinstance(suffix, str) or not _SUFFIX.fullmatch(suffix):  # it becomes part of a path
+        return f"suffix: expected one such as .wav, got {suffix!r:.40}"
+    return ""
 
 
 class Writer:
@@ -81,7 +105,9 @@ class Writer:
         self._ids = np.asarray(codes, np.int32)
         self.books = books_of(type(codec).__name__, codec)
         """Parts of its codes that come in turn; see ``Codec``."""
-        self._kept = KeptCodes(identity)
+        self.length = length_of(type(codec).__name__, codec, self.books)
+        """Codes of each medium, where all have as many; see ``Codec``."""
+        self._kept = KeptCodes(identity, keeps=getattr(codec, "keeps", True) is not False)
 
     @property
     def code_ids(self) -> list[int]:
@@ -103,7 +129,7 @@ class Writer:
         if len(codes) and not 0 <= codes.min() <= codes.max() < len(self._ids):
             wrong = int(codes.min() if codes.min() < 0 else codes.max())
             raise SampleError(f"{self.modality}: code {wrong}: its codec has 0 to {len(self._ids) - 1}")
-        self._check_books(codes.astype(np.int64))
+        self._check_codes(codes.astype(np.int64))
         return [self.begin, *self._ids[codes].tolist(), self.end]
 
     def codes_at(self, token_ids: Sequence[int], place: int) -> NDArray[np.int64] | None:
@@ -150,17 +176,19 @@ class Writer:
         try:
             if not codes:
                 raise SampleError("it has no codes")
-            self._check_books(values)
+            self._check_codes(values)
             with calling(self.codec, "decode"):
                 made: Any = self.codec.decode(values)
-            if not isinstance(made, Encoded) or not isinstance(made.content, bytes):
-                raise SampleError(f"{called(self.codec, 'decode')}: expected Encoded, got {type(made).__name__}")
+            if wrong := _no_file(made):
+                raise SampleError(f"{called(self.codec, 'decode')}: {wrong}")
         except SampleError as error:
             return WrittenMedia(self.modality, values, str(error))
         return WrittenMedia(self.modality, values, "", made.content, made.suffix)
 
-    def _check_books(self, codes: NDArray[np.int64]) -> None:
-        """Raises SampleError where codes do not come in turn of the books."""
+    def _check_codes(self, codes: NDArray[np.int64]) -> None:
+        """Raises SampleError where they are not as many as of all media, or do not come in turn of the books."""
+        if self.length not in (None, len(codes)):
+            raise SampleError(f"it has {len(codes)} codes, expected {self.length}")
         if len(codes) % self.books:
             raise SampleError(f"it has {len(codes)} codes, expected {self.books} for each stretch")
         wrong = np.flatnonzero(codes // (len(self._ids) // self.books) != np.arange(len(codes)) % self.books)

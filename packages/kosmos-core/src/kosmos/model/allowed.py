@@ -20,6 +20,8 @@ class Tokens:
     codes: Sequence[int]
     books: int = 1
     """The codes come in turn of so many stretches of ``codes``, which are of one length; it ends behind the last."""
+    length: int | None = None
+    """Codes of each medium, where all have as many."""
 
 
 class Allowed:
@@ -42,8 +44,8 @@ class Allowed:
         self._forbidden = self._masks(vocab_size).to(device) if self.media else None
 
     def _masks(self, vocab_size: int) -> Tensor:
-        """bool [states, V]: outside of media, and of each its beginning, where nothing is there yet that could end, and
-        its books, of which the first allows its end."""
+        """bool [states, V]: outside of media, and of each its beginning, where nothing is there yet that could end, its
+        books, of which the first allows its end where it may be of any length, and its end."""
         outside = torch.zeros(vocab_size, dtype=torch.bool)
         masks = [outside]
         for of in self.media:
@@ -53,7 +55,9 @@ class Allowed:
             books = [torch.tensor(of.codes[book * stretch : (book + 1) * stretch]) for book in range(of.books)]
             for codes in (books[0], *books):
                 masks.append(torch.ones(vocab_size, dtype=torch.bool).index_fill_(0, codes, value=False))
-            masks[self._first[-1] + 1][of.end] = False
+            masks[self._first[-1] + 1][of.end] = of.length is not None
+            masks.append(torch.ones(vocab_size, dtype=torch.bool))
+            masks[-1][of.end] = False
         return torch.stack(masks)
 
     def __call__(self, logits: Tensor, documents: Sequence[int]) -> Tensor:
@@ -78,4 +82,7 @@ class Allowed:
         number, codes = self._open[document], self._codes[document]
         if number is None:
             return 0
-        return self._first[number] + (1 + codes % self.media[number].books if codes else 0)
+        of, first = self.media[number], self._first[number]
+        if codes and codes == of.length:
+            return first + 1 + of.books
+        return first + (1 + codes % of.books if codes else 0)

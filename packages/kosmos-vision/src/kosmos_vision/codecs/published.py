@@ -45,6 +45,7 @@ class PublishedCodec:
         self._squares = SquareReader(self.side, fit)
         self._mean, self._deviation = _colours_of(self._local.folder)
         self.size, self.identity = self._codes(), self._local.identity
+        self.length = (self.side // self._patch) ** 2
 
     def encode(self, media: Media) -> NDArray[np.int64]:
         """A code of each patch, row after row. Raises SampleError as ``SquareReader.pixels``."""

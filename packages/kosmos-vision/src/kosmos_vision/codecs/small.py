@@ -31,6 +31,7 @@ class PixelsCodec:
         self._squares = SquareReader(side, fit)
         self.side, self.levels, self.colours = side, levels, colours
         self.size = levels**3 if colours else levels
+        self.length = side * side
         self._grays = np.rint(np.arange(levels) / (levels - 1) * 255).astype(np.uint8)
 
     def encode(self, media: Media) -> NDArray[np.int64]:
