@@ -44,6 +44,7 @@ RUN = FOUND | {
     "run_sources",
     "run_choices",
     "run_overlap",
+    "run_codecs",
     "run_updates",
 }
 MAY_IMPORT: dict[str, set[str]] = {
@@ -115,6 +116,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run_sources": FOUND | {"config", "data", "given", "patterns"},
     "run_choices": FOUND | {"config", "data", "given", "mistakes", "run_sources"},
     "run_overlap": FOUND | {"config", "data", "run_sources"},
+    "run_codecs": FOUND | {"config", "data"},
     "run_updates": FOUND | {"config", "data", "model"},
     "run_rows": FOUND | {"config", "config_rows", "data", "given", "strict"},
     "checkpoint": SURFACE | {"runtime", "files"},

@@ -25,6 +25,7 @@ KIND_AT = {
     "backbone": "backbone",
     "encoder": "encoder",
     "connector": "connector",
+    "codec": "codec",
     "optimizer": "optimizer",
     "schedule": "schedule",
     "objective": "objective",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
-from kosmos.components import EncoderSpec, ModalitySpec
+from kosmos.components import CodecSpec, EncoderSpec, ModalitySpec
 from kosmos.discovery import PluginRecord
 from kosmos.errors import PluginError, cause
 from kosmos.names import listed
@@ -18,6 +18,7 @@ from kosmos.testing.promise import Promise, Rule, Subject, Verdict
 from kosmos.testing.rules import (
     backbone,
     builds,
+    codec,
     connector,
     corpus,
     dataset,
@@ -31,7 +32,13 @@ from kosmos.testing.rules import (
     training_run,
 )
 from kosmos.testing.scorecard import ScoreCard
-from kosmos.testing.subjects import ComponentUnderTest, EncoderUnderTest, ModalityUnderTest, PluginUnderTest
+from kosmos.testing.subjects import (
+    CodecUnderTest,
+    ComponentUnderTest,
+    EncoderUnderTest,
+    ModalityUnderTest,
+    PluginUnderTest,
+)
 
 RULES: tuple[Rule, ...] = tuple(
     rule
@@ -42,6 +49,7 @@ RULES: tuple[Rule, ...] = tuple(
         builds,
         encoder,
         connector,
+        codec,
         backbone,
         seeds,
         gpu,
@@ -207,6 +215,8 @@ def _subjects(registry: Registry, record: PluginRecord, conditions: Conditions) 
             yield made[spec.name]
         elif isinstance(spec, EncoderSpec):
             yield _encoder(registry, spec, conditions, [*own, *others])
+        elif isinstance(spec, CodecSpec):
+            yield CodecUnderTest(registry, spec, conditions, made.get(spec.modality))
         else:
             yield ComponentUnderTest(registry, spec, conditions)
 

@@ -16,8 +16,10 @@ import signal
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -48,29 +50,46 @@ def survive(arguments: bytes) -> str | None:
         arguments: pickled (processor, good media, MiB that a medium may take, seconds that it may take).
     """
     processor, media, memory_mib, seconds = pickle.loads(arguments)  # noqa: S301  of our own parent
+    return outlived(partial(_give, processor), media, memory_mib, seconds)
+
+
+def outlived(give: Callable[[Media], None], media: Sequence[Media], memory_mib: int, seconds: float) -> str | None:
+    """What ``give`` does wrong with the smallest hostile medium, or None.
+
+    Args:
+        give: takes a medium, and raises ``Broken``.
+        media, memory_mib, seconds: as of ``survive``.
+    """
 
     def check(medium: Media) -> None:
-        tell(described(medium))
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        try:
-            _give(processor, medium)
-        except _TooSlow:
-            raise Broken(f"{described(medium)} took more than {seconds:g} s") from None
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        with in_time(described(medium), seconds):
+            give(medium)
 
-    signal.signal(signal.SIGALRM, _too_slow)
     with tempfile.TemporaryDirectory() as folder:
         try:
             for medium in media:  # imports and caches are not the medium's cost
-                _give(processor, medium)
-            _limit_memory(memory_mib)
+                give(medium)
+            limit_memory(memory_mib)
             for medium in (*usual(media, Path(folder)), *overlong(media, Path(folder))):
                 check(medium)
             search(mutations(media), check, most=EXAMPLES, seconds=30)
         except Broken as broken:
             return str(broken)
     return None
+
+
+@contextmanager
+def in_time(what: str, seconds: float) -> Iterator[None]:
+    """Raises Broken where it takes longer. ``what`` is told where the process dies of it."""
+    tell(what)
+    signal.signal(signal.SIGALRM, _too_slow)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _TooSlow:
+        raise Broken(f"{what} took more than {seconds:g} s") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 class _Payload:
@@ -86,7 +105,11 @@ class _Payload:
 def run_code(arguments: bytes) -> str | None:
     """Give a processor media that hold a pickle; which of them was unpickled, or None. Runs in a child process."""
     processor, media, *_ = pickle.loads(arguments)  # noqa: S301  of our own parent
-    name = media[0].modality
+    return ran(lambda medium: processor.decode(medium, processor.plan(medium)), media[0].modality)
+
+
+def ran(take: Callable[[Media], object], modality: str) -> str | None:
+    """Which medium that holds a pickle is unpickled by ``take``, or None."""
     with tempfile.TemporaryDirectory() as place:
         folder, marker = Path(place), Path(place) / "marker"
         for what, content in _carriers(marker).items():
@@ -96,8 +119,7 @@ def run_code(arguments: bytes) -> str | None:
                 with contextlib.suppress(
                     Exception, SystemExit
                 ):  # whatever else it does with it is not the question here
-                    medium = Media(name, source)
-                    processor.decode(medium, processor.plan(medium))
+                    take(Media(modality, source))
                 if marker.exists():
                     return f"a {what} medium that holds a pickle ran its code"
     return None
@@ -144,7 +166,7 @@ def _too_slow(number: int, frame: FrameType | None) -> None:
     raise _TooSlow
 
 
-def _limit_memory(mib: int) -> None:
+def limit_memory(mib: int) -> None:
     """So much address space beyond what the process has."""
     if sys.platform != "linux":
         return

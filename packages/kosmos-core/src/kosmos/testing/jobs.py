@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 from kosmos.data.decoding import decode_cells
-from kosmos.data.document import Media, StoredMedia
+from kosmos.data.document import Codes, Media, StoredMedia
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.plan import PlannedMedia
 from kosmos.data.processor import MediaPlan
@@ -72,6 +72,8 @@ def fingerprint(document: Any) -> str:
 
 
 def _content(segment: Any) -> str:
+    if isinstance(segment, Codes):
+        return f"{segment.modality} {digest(segment.codes)} {segment.train}"
     if not isinstance(segment, Media | StoredMedia):
         return repr(segment)
     source = segment.load().source
@@ -79,4 +81,4 @@ def _content(segment: Any) -> str:
         held = hashlib.blake2b(source, digest_size=16).hexdigest()
     else:
         held = digest(source) if hasattr(source, "tobytes") else str(source)
-    return f"{segment.modality} {held} {segment.clip} {segment.rate_hz}"
+    return f"{segment.modality} {held} {segment.clip} {segment.rate_hz} {segment.written} {segment.train}"

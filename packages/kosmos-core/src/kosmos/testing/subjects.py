@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from kosmos.components import EncoderSpec, ModalitySpec, Spec
+import numpy as np
+
+from kosmos.components import CodecSpec, EncoderSpec, ModalitySpec, Spec
 from kosmos.compose import Composition, compose
 from kosmos.data.decoding import decode_cells
 from kosmos.data.document import Document, Media
@@ -22,6 +24,8 @@ from kosmos.testing.items import Item, cut_items, planned, row
 from kosmos.testing.promise import BrokenPromise, Lacking, NotBuilt
 from kosmos.testing.usable import usable
 
+CHILD_MEDIA = 4
+"""Media that are sent to a fresh process."""
 SMALL_BACKBONE = {"name": "decoder", "width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
 
 
@@ -150,6 +154,58 @@ class ModalityUnderTest(ComponentUnderTest):
         if not found:
             raise NotBuilt("no media to try it on: name a sample set, or state Conditions(examples=...)")
         return found
+
+    @property
+    def some_media(self) -> list[Media]:
+        """A few of every form (bytes, path, array), the smallest first. Raises as ``media``."""
+        kinds: dict[type, list[Media]] = {}
+        for medium in self.media:
+            kinds.setdefault(type(medium.source), []).append(medium)
+        return [medium for found in kinds.values() for medium in found[:CHILD_MEDIA]]
+
+
+@dataclass(eq=False)
+class CodecUnderTest(ComponentUnderTest):
+    """A codec, on the media of its modality."""
+
+    spec: CodecSpec
+    modality: ModalityUnderTest | None
+    """None where it is not installed."""
+
+    @cached_property
+    def codec(self) -> Any:
+        """One of it. Raises as ``build``."""
+        return self.build()
+
+    @property
+    def read_by(self) -> ModalityUnderTest:
+        """Its modality. Raises NotBuilt where it is not installed."""
+        if self.modality is None:
+            raise NotBuilt(f"the modality {self.spec.modality} is not installed")
+        return self.modality
+
+    @cached_property
+    def encoded(self) -> list[tuple[Media, Any]]:
+        """Media that it takes, and what it makes of each.
+
+        Raises:
+            NotBuilt: there are no media to try it on.
+            BrokenPromise: it takes none of them.
+        """
+        found, refused = [], []
+        for medium in self.read_by.some_media:
+            try:
+                found.append((medium, self.codec.encode(own(medium))))
+            except SampleError as error:
+                refused.append(error)
+        if not found:
+            raise BrokenPromise(f"it takes none of {len(refused)} good media of {self.spec.modality}: {refused[0]}")
+        return found
+
+
+def own(medium: Media) -> Media:
+    """The medium with an array of its own, which may be changed."""
+    return replace(medium, source=medium.source.copy()) if isinstance(medium.source, np.ndarray) else medium
 
 
 @dataclass(eq=False)

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from kosmos.data.writer import size_of
+from kosmos.errors import PluginError
 from kosmos.testing.promise import BrokenPromise, Lacking, NotBuilt, Rule, rule
-from kosmos.testing.subjects import ComponentUnderTest, EncoderUnderTest
+from kosmos.testing.subjects import CodecUnderTest, ComponentUnderTest, EncoderUnderTest
 
 SAYS = "it is made with its defaults, offline"
 TRIED: dict[str, tuple[Any, ...]] = {
@@ -84,8 +86,17 @@ def encoder_builds(encoder: EncoderUnderTest) -> None:
         raise BrokenPromise(str(error)) from error
 
 
+def codec_builds(codec: CodecUnderTest) -> None:
+    builds(codec)
+    try:
+        size_of(codec.spec.name, codec.codec)
+    except PluginError as error:
+        raise BrokenPromise(str(error)) from error
+
+
 KINDS = ("connector", "backbone", "optimizer", "schedule", "objective", "metric", "tracker", "observer")
 RULES: tuple[Rule, ...] = (
     rule("encoder", "builds", f"{SAYS}, and an installed modality makes cells for it")(encoder_builds),
+    rule("codec", "builds", f"{SAYS}, and says how many codes it has")(codec_builds),
     *(rule(kind, "builds", SAYS)(builds) for kind in KINDS),
 )

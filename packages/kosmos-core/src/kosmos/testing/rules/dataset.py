@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kosmos.components import DatasetSpec
-from kosmos.data.document import Document, Mark, Media, Text
+from kosmos.data.document import Document, Mark, Text
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.spread import spread
@@ -134,7 +134,7 @@ def modalities_are_declared(dataset: ComponentUnderTest) -> None:
     declared = set(dataset.spec.modalities)
     found: set[str] = set()
     for document in _documents(_open(dataset, "train")):
-        held = {medium.modality for medium in document.media}
+        held = {*document.modalities} - {"text"}
         found |= held
         if not held <= declared:
             raise BrokenPromise(f"{document.origin} holds {sorted(held - declared)}; declared: {sorted(declared)}")
@@ -142,20 +142,19 @@ def modalities_are_declared(dataset: ComponentUnderTest) -> None:
         raise BrokenPromise(f"no document holds {sorted(declared - found)}, which the dataset declares")
 
 
-@rule("dataset", "something-to-learn", "every document trains some text, and held-out ones end in an answer")
+@rule("dataset", "something-to-learn", "every document trains some text or medium, and held-out ones end in an answer")
 def there_is_something_to_learn(dataset: ComponentUnderTest) -> None:
     for document in _documents(_open(dataset, "train")):
         for segments in (document.segments, document.rejected or document.segments):
             if not any(getattr(s, "train", False) for s in segments):
-                raise BrokenPromise(f"{document.origin} has no text that the loss looks at: Text(..., train=True)")
+                raise BrokenPromise(f"{document.origin} has nothing that the loss looks at: Text(..., train=True)")
     for document in _documents(_open(dataset, "held_out")):
         last = document.segments[-1]
-        is_answer = isinstance(last, Mark) or (isinstance(last, Text) and last.text.strip())
+        is_answer = last.text.strip() if isinstance(last, Text) else True
         if not (is_answer and getattr(last, "train", False)):
-            kind = last.modality if isinstance(last, Media) else repr(last)
-            raise BrokenPromise(
-                f"{document.origin} ends in {kind:.80}; expected Text(answer, train=True), or a Mark that is trained"
-            )
+            kind = repr(last) if isinstance(last, Text | Mark) else last.modality
+            expected = "expected Text(answer, train=True), or a Mark or a medium that is trained"
+            raise BrokenPromise(f"{document.origin} ends in {kind:.80}; {expected}")
 
 
 @rule("dataset", "spawn-picklable", "a source can be pickled into a fresh process and gives the same documents")

@@ -21,10 +21,7 @@ from kosmos.testing.items import planned
 from kosmos.testing.jobs import digest
 from kosmos.testing.promise import BrokenPromise, NotBuilt, Unchecked, rule
 from kosmos.testing.search import described, is_array, search, stretches_of
-from kosmos.testing.subjects import ModalityUnderTest
-
-CHILD_MEDIA = 4
-"""Media that are sent to a fresh process."""
+from kosmos.testing.subjects import CHILD_MEDIA, ModalityUnderTest
 
 
 @rule("modality", "builds", "the modality's own encoder, connector and processor are made with their defaults, offline")
@@ -308,7 +305,7 @@ def _decoded(modality: ModalityUnderTest, medium: Media) -> tuple[MediaPlan, Any
 )
 def survives_hostile_input(modality: ModalityUnderTest) -> None:
     _survive(modality, "survive")
-    if sys.platform != "linux":  # see hostile._limit_memory
+    if sys.platform != "linux":  # see hostile.limit_memory
         raise Unchecked("all but the memory was checked and holds: what a process takes is limited on Linux alone")
 
 
@@ -323,21 +320,13 @@ def runs_no_code(modality: ModalityUnderTest) -> None:
 
 def _survive(modality: ModalityUnderTest, job: str) -> None:
     conditions = modality.conditions
-    arguments = modality.route.processor, _some_of_each(modality.media), conditions.memory_mib, conditions.seconds
+    arguments = modality.route.processor, modality.some_media, conditions.memory_mib, conditions.seconds
     try:
         wrong = child.call(f"kosmos.testing.hostile:{job}", *arguments, seconds=90 + 2 * conditions.seconds)
     except child.ChildFailed as error:
         raise BrokenPromise(f"the process {error}") from error
     if wrong:
         raise BrokenPromise(wrong)
-
-
-def _some_of_each(media: tuple[Media, ...]) -> list[Media]:
-    """A few media of every form (bytes, path, array), the smallest first."""
-    kinds: dict[type, list[Media]] = {}
-    for medium in media:
-        kinds.setdefault(type(medium.source), []).append(medium)
-    return [medium for found in kinds.values() for medium in found[:CHILD_MEDIA]]
 
 
 RULES = (
