@@ -116,6 +116,12 @@ def check_connector(folder: Path, said: str) -> None:
     assert all(0 < row["media_tokens"] <= row["documents"] for row in metrics(folder / "runs" / "image-001"))
 
 
+def check_codec(folder: Path, said: str) -> None:
+    trained(folder, said, output="series-001", names="name: levels")
+    rows = metrics(folder / "runs" / "series-001")
+    assert all(row["target_tokens"] == row["documents"] * 11 for row in rows)  # eight values, two ends, the document's
+
+
 def check_dataset(folder: Path, said: str) -> None:
     trained(folder, said, output="text-001", names="weekdays")
     assert set(metrics(folder / "runs" / "text-001")[0]["loss_by_source"]) <= {"weekdays", "sums"}
@@ -175,6 +181,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "modality": check_modality,
     "encoder": lambda folder, said: trained(folder, said, output="image-001", names="name: strips"),
     "connector": check_connector,
+    "codec": check_codec,
     "backbone": lambda folder, said: trained(folder, said, output="gru", names="name: gru"),
     "dataset": check_dataset,
     "corpus": check_corpus,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from kosmos import ItemTransformer, to_device
-from kosmos_sketch.codes import MOST, PATCH
+from kosmos_sketch.patches import MOST, PATCH
 from kosmos_sketch.reading import SketchInput
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos import SampleError
-from kosmos_sketch.codes import MOST
+from kosmos_sketch.patches import MOST
 
 _HEAD = re.compile(rb"P5\s+(?:#[^\n]*\n\s*)*(\d{1,4})\s+(\d{1,4})\s+(\d{1,5})\s")
 MAX_BYTES = 4096 + MOST * MOST

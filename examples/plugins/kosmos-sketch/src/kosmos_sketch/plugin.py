@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kosmos import CommandSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
-from kosmos_sketch.codes import MARKS
+from kosmos import CodecSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
 
 KOSMOS_API = 1
 KOSMOS_TESTING = "kosmos_sketch.conditions:CONDITIONS"
@@ -16,10 +15,10 @@ def kosmos_modalities() -> Iterator[ModalitySpec]:
     yield ModalitySpec(
         name="sketch",
         target="kosmos_sketch.reading:SketchProcessor",
-        summary="Gray pictures of up to 64 x 64 pixels: PGM files or arrays; read by patches, drawn by 256 tokens.",
+        summary="Gray pictures of up to 64 x 64 pixels: PGM files or arrays; read by patches.",
         encoder="sketch-patches",
         connector="mlp",
-        marks=MARKS,
+        marks=("<sketch>", "</sketch>"),
         suffixes=(".pgm",),
         sample_set="sketches",
         arrays=(2,),
@@ -36,17 +35,26 @@ def kosmos_encoders() -> Iterator[EncoderSpec]:
 
 
 @hookimpl
-def kosmos_datasets() -> Iterator[DatasetSpec]:
-    yield DatasetSpec(
-        name="sketches",
-        target="kosmos_sketch.samples:SketchesSource",
-        summary="Generated shapes with descriptions: every other one is described, the others are drawn.",
-        modalities=("sketch",),
+def kosmos_codecs() -> Iterator[CodecSpec]:
+    yield CodecSpec(
+        name="sketch-codes",
+        target="kosmos_sketch.codes:SketchCodec",
+        summary="Patches of 4 x 4 pixels in four grays: 256 codes, and one that ends a row.",
+        modality="sketch",
     )
 
 
 @hookimpl
-def kosmos_commands() -> Iterator[CommandSpec]:
-    yield CommandSpec(
-        name="draw", target="kosmos_sketch.drawing:draw", summary="Draw what a text describes, as a PGM file."
+def kosmos_datasets() -> Iterator[DatasetSpec]:
+    yield DatasetSpec(
+        name="sketches",
+        target="kosmos_sketch.samples:SketchesSource",
+        summary="Generated shapes, which are described.",
+        modalities=("sketch",),
+    )
+    yield DatasetSpec(
+        name="drawings",
+        target="kosmos_sketch.samples:DrawingsSource",
+        summary="Descriptions, of which shapes are drawn; needs modalities.sketch.codec.",
+        modalities=("sketch",),
     )

@@ -1,4 +1,4 @@
-"""Sketches as an encoder reads them. No torch: this runs in data workers."""
+"""Sketches as they are read, and as an encoder gets them. No torch: this runs in data workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos import Grid, Media, MediaPlan, SampleError
-from kosmos_sketch.codes import BEGIN, END, PATCH, in_patches
+from kosmos_sketch.patches import PATCH, in_patches
 from kosmos_sketch.pgm import check_sides, read_pgm
 
 
@@ -29,22 +29,28 @@ class SketchProcessor:
 
     def plan(self, media: Media) -> MediaPlan:
         """``<sketch>``, a grid of patches, ``</sketch>``."""
-        height, width = self._read(media).shape
-        return MediaPlan((BEGIN, Grid(1, -(-height // PATCH), -(-width // PATCH)), END))
+        height, width = read_sketch(media).shape
+        return MediaPlan(("<sketch>", Grid(1, -(-height // PATCH), -(-width // PATCH)), "</sketch>"))
 
     def decode(self, media: Media, plan: MediaPlan) -> NDArray[np.uint8]:
         """uint8 [N, 16]."""
-        return in_patches(self._read(media))
+        return in_patches(read_sketch(media))
 
-    def _read(self, media: Media) -> NDArray[np.uint8]:
-        if media.clip is not None:
-            raise SampleError("a sketch has no seconds, but a clip was asked for")
-        if not isinstance(media.source, np.ndarray):
-            return read_pgm(media.source)
-        values = media.source
-        if values.ndim != 2:
-            raise SampleError(f"sketch of shape {values.shape}; expected height and width")
-        check_sides(*values.shape)
-        if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > 255:
-            raise SampleError("sketch holds what is no gray; expected whole numbers from 0 to 255")
-        return values.astype(np.uint8)
+
+def read_sketch(media: Media) -> NDArray[np.uint8]:
+    """uint8 [height, width].
+
+    Raises:
+        SampleError: it is none, broken, or larger than 64 x 64.
+    """
+    if media.clip is not None:
+        raise SampleError("a sketch has no seconds, but a clip was asked for")
+    if not isinstance(media.source, np.ndarray):
+        return read_pgm(media.source)
+    values = media.source
+    if values.ndim != 2:
+        raise SampleError(f"sketch of shape {values.shape}; expected height and width")
+    check_sides(*values.shape)
+    if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > 255:
+        raise SampleError("sketch holds what is no gray; expected whole numbers from 0 to 255")
+    return values.astype(np.uint8)

@@ -1,9 +1,6 @@
-"""The sample set "sketches": shapes of two sizes in five places, with descriptions.
+"""The sample sets "sketches" and "drawings": shapes of two sizes in five places, with descriptions.
 
-Every other document is a sketch and its description, which is learned; the others are a description and the marks that
-draw it, which are learned. So one model learns to read and to draw. Sketches that are
-described have noise, so that each is another. Of what is drawn a fifth of all descriptions are held out: they were
-never drawn in training.
+Of the one a model learns to describe, of the other to draw.
 """
 
 from __future__ import annotations
@@ -15,8 +12,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from kosmos import ConfigError, Document, Mark, Media, Text
-from kosmos_sketch.codes import WHITE, marks_of
+from kosmos import ConfigError, Document, Media, Text
+from kosmos_sketch.patches import WHITE
 
 SPLITS = ("train", "held_out")
 SIDE = 16
@@ -54,41 +51,68 @@ SHOWN = {
 
 
 class SketchesSource:
-    """Sketches of 16 x 16 pixels and their descriptions. A document depends on nothing but (seed, split, index).
+    """Sketches of 16 x 16 pixels and their descriptions, which are learned. They have noise, so that each is another.
 
     Args:
         split: ``"train"`` or ``"held_out"``.
-        size: number of documents. None: 8,192 to train on, 256 held out.
+        size: number of documents. None: 4,096 to train on, 128 held out.
         seed: of the random streams.
 
     Raises:
         ConfigError: an unknown split, or a size below 1.
     """
 
+    name = "sketches"
+
     def __init__(self, split: Literal["train", "held_out"], *, size: int | None = None, seed: int = 0) -> None:
-        if split not in SPLITS:
-            raise ConfigError(f"sketches: split {split!r} is unknown; there are {' and '.join(SPLITS)}")
-        if size is not None and size < 1:
-            raise ConfigError(f"size: expected at least 1, got {size}")
-        self.name = "sketches"
-        self.split, self.seed = split, seed
-        self.size = size if size is not None else (8192 if split == "train" else 256)
+        self.split, self.seed, self.size = split, seed, size_of(self.name, split, size)
 
     def __len__(self) -> int:
         return self.size
 
     def document(self, index: int) -> Document:
-        """Sketch ``index``: described where the index is even, drawn where it is odd."""
-        if not 0 <= index < self.size:
-            raise IndexError(f"sketches: document {index} of {self.size}")
-        random = np.random.default_rng([self.seed, SPLITS.index(self.split), index])
-        is_read = index % 2 == 0
-        shown, picture = draw(random, ALL if is_read else SHOWN[self.split])
-        origin = f"sketches {self.split} {index}"
-        if is_read:
-            noisy = picture // 5 * 3 + random.integers(0, 100, picture.shape, np.uint8)
-            return Document(origin, (Media("sketch", noisy), Text(str(shown), train=True)))
-        return Document(origin, (Text(str(shown)), *(Mark(name, train=True) for name in marks_of(picture))))
+        """Sketch ``index``. It depends on nothing but (seed, split, index)."""
+        random = random_of(self, index)
+        shown, picture = draw(random)
+        noisy = picture // 5 * 3 + random.integers(0, 100, picture.shape, np.uint8)
+        return Document(f"sketches {self.split} {index}", (Media("sketch", noisy), Text(str(shown), train=True)))
+
+
+class DrawingsSource:
+    """Descriptions and their sketches, which are learned. A fifth of all descriptions are held out: they are never
+    drawn in training.
+
+    Args, Raises: as of ``SketchesSource``.
+    """
+
+    name = "drawings"
+
+    def __init__(self, split: Literal["train", "held_out"], *, size: int | None = None, seed: int = 0) -> None:
+        self.split, self.seed, self.size = split, seed, size_of(self.name, split, size)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def document(self, index: int) -> Document:
+        """Drawing ``index``. It depends on nothing but (seed, split, index)."""
+        shown, picture = draw(random_of(self, index), SHOWN[self.split])
+        return Document(f"drawings {self.split} {index}", (Text(str(shown)), Media("sketch", picture, train=True)))
+
+
+def size_of(name: str, split: str, size: int | None) -> int:
+    """Documents of a split. Raises ConfigError: it is unknown, or the size is below 1."""
+    if split not in SPLITS:
+        raise ConfigError(f"{name}: split {split!r} is unknown; there are {' and '.join(SPLITS)}")
+    if size is not None and size < 1:
+        raise ConfigError(f"size: expected at least 1, got {size}")
+    return size if size is not None else (4096 if split == "train" else 128)
+
+
+def random_of(source: SketchesSource | DrawingsSource, index: int) -> Generator:
+    """What is drawn at random for a document. Raises IndexError where there is none."""
+    if not 0 <= index < source.size:
+        raise IndexError(f"{source.name}: document {index} of {source.size}")
+    return np.random.default_rng([source.seed, SPLITS.index(source.split), index])
 
 
 def draw(random: Generator, of: Sequence[Shown] = ALL) -> tuple[Shown, NDArray[np.uint8]]:
