@@ -127,6 +127,29 @@ class Empty(Good):
         return super().encode(media)[:0]
 
 
+class OddBooks(Good):
+    books = 2
+
+
+class OutOfTurn(Good):
+    books = 3
+
+    def encode(self, media: Media) -> Any:
+        return super().encode(media)[:3]
+
+
+class Odd(Good):
+    """Two codes for each value, but that of the last."""
+
+    def __init__(self) -> None:
+        super().__init__(steps=18)
+        self.books = 2
+
+    def encode(self, media: Media) -> Any:
+        coarse = np.rint((read(media).clip(-1, 1) + 1) * 4).astype(np.int64)
+        return np.stack([coarse, coarse + 9], 1).ravel()[:-1]
+
+
 class Floats(Good):
     def encode(self, media: Media) -> Any:
         return super().encode(media) / 1.0
@@ -197,7 +220,7 @@ class OneWay(Good):
 
 class Fragile(Good):
     def decode(self, codes: np.ndarray) -> Any:
-        return Encoded(str(1 / len(codes)).encode(), ".beep") if not len(codes) else super().decode(codes)
+        return Encoded(str(1 / (len(codes) - 1)).encode(), ".beep") if len(codes) < 2 else super().decode(codes)
 
 
 class Repeats(Good):
@@ -211,7 +234,7 @@ class Repeats(Good):
 
 class Greedy(Good):
     def decode(self, codes: np.ndarray) -> Any:
-        if len(codes) > 60_000:
+        if len(codes) > 16_000:
             np.ones((len(codes), len(codes)))
         return super().decode(codes)
 

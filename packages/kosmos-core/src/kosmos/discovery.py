@@ -30,8 +30,8 @@ CORE_MODULE = "kosmos.builtin"
 
 OPTIONS = tuple(
     "prompt chat system max-new-tokens temperature top-k top-p seed stop step modalities data steps output resume "
-    "auto-resume nproc epochs accept-plugins root answers max-documents json debug plugins version help new undo "
-    "exit".split()
+    "auto-resume nproc epochs accept-plugins root answers max-documents written json debug plugins version help new "
+    "undo exit".split()
 )
 """Options of ``kosmos generate``, where ``--MODALITY FILE`` stands beside them, and of ``kosmos train``; and what
 ``kosmos chat`` takes behind a slash, as it does ``/MODALITY FILE``."""

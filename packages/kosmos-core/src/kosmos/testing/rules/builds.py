@@ -92,6 +92,9 @@ def codec_builds(codec: CodecUnderTest) -> None:
         size_of(codec.spec.name, codec.codec)
     except PluginError as error:
         raise BrokenPromise(str(error)) from error
+    books: Any = getattr(codec.codec, "books", 1)
+    if type(books) is not int or books < 1 or codec.codec.size % books:
+        raise BrokenPromise(f"books {books!r:.60}; expected a whole number that divides its size, {codec.codec.size}")
 
 
 KINDS = ("connector", "backbone", "optimizer", "schedule", "objective", "metric", "tracker", "observer")

@@ -32,7 +32,11 @@ def identity_is_a_text(codec: CodecUnderTest) -> None:
         raise BrokenPromise(f"identity {first!r:.60}, and {other!r:.60} of another one that was made alike")
 
 
-@rule("codec", "codes-in-size", "a medium has one code at least, each a whole number from 0 up to its size")
+@rule(
+    "codec",
+    "codes-in-size",
+    "a medium has one code at least, each a whole number from 0 up to its size, in turn of its books",
+)
 def codes_are_in_size(codec: CodecUnderTest) -> None:
     _checked(codec)
 
