@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kosmos import CodecSpec, CorpusSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
+from kosmos import CorpusSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
 
 KOSMOS_API = 1
 
@@ -64,18 +64,6 @@ def kosmos_encoders() -> Iterator[EncoderSpec]:
         target="kosmos_audio.whisper:WhisperEncoder",
         summary="The encoder of Whisper (transformers) on its own log-mel; random or local weights.",
     )
-
-
-@hookimpl
-def kosmos_codecs() -> Iterator[CodecSpec]:
-    published = "kosmos_audio.codecs.published"
-    for name, target, summary in (
-        ("mu-law", "kosmos_audio.codecs.mu_law:MuLawCodec", "Samples in 256 steps; needs no weights."),
-        ("mimi", f"{published}:MimiCodec", "Mimi (transformers), 12.5 stretches a second; local weights."),
-        ("encodec", f"{published}:EncodecCodec", "EnCodec (transformers) for mono sound; local weights."),
-        ("dac", f"{published}:DacCodec", "DAC (transformers); local weights."),
-    ):
-        yield CodecSpec(name=name, target=target, summary=summary, modality="audio")
 
 
 @hookimpl

@@ -1,1 +1,0 @@
-"""Sounds as numbers that a model writes, and back."""
