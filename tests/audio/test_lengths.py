@@ -220,7 +220,7 @@ def test_files_that_state_their_length_are_planned_without_decoding_them(tmp_pat
     for name in ("a.mp3", "a.ogg"):
         (tmp_path / name).write_bytes(encoded(SIX_SECONDS, 16_000, name[2:].upper()))
         assert processor.plan(Media("audio", tmp_path / name)).recipe.stop == 96_000
-    assert not processor._counts
+    assert not processor.limits._counts
 
 
 def m4a(

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from kosmos.data.document import Media
 from kosmos.errors import SampleError
-from kosmos_audio.waveform import LOUDEST, AudioProcessor
+from kosmos_audio.extent import LOUDEST
+from kosmos_audio.waveform import AudioProcessor
 from support.sounds import WAVEFORM, encoded, produce
 
 

@@ -397,7 +397,7 @@ def test_a_file_without_a_stated_length_is_counted_once_and_again_when_it_change
         plans = [processor.plan(Media("audio", file)) for _ in range(2)]
         assert plans[0] == plans[1]
         assert plans[0].recipe.stop > seconds * 16_000  # what the encoder put before and behind it is heard
-        assert len(processor._counts) == number
+        assert len(processor.limits._counts) == number
 
 
 def test_a_file_over_the_limit_is_not_counted_to_its_end(tmp_path: Path) -> None:
@@ -405,4 +405,4 @@ def test_a_file_over_the_limit_is_not_counted_to_its_end(tmp_path: Path) -> None
     file.write_bytes(without_tag(encoded(tone(20, 16_000), 16_000, "MP3")))
     with pytest.raises(SampleError, match="longer than 1 s"):
         processor.plan(Media("audio", file))
-    assert processor._counts == {}
+    assert processor.limits._counts == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kosmos import CorpusSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
+from kosmos import CodecSpec, CorpusSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
 
 KOSMOS_API = 1
 
@@ -63,6 +63,22 @@ def kosmos_encoders() -> Iterator[EncoderSpec]:
         name="whisper",
         target="kosmos_audio.whisper:WhisperEncoder",
         summary="The encoder of Whisper (transformers) on its own log-mel; random or local weights.",
+    )
+
+
+@hookimpl
+def kosmos_codecs() -> Iterator[CodecSpec]:
+    yield CodecSpec(
+        name="mu-law",
+        target="kosmos_audio.codecs.mu_law:MuLawCodec",
+        summary="Samples as codes of 8 bits; needs no weights, for short sounds of low rates.",
+        modality="audio",
+    )
+    yield CodecSpec(
+        name="neural-audio",
+        target="kosmos_audio.codecs.neural:NeuralAudioCodec",
+        summary="Mimi, EnCodec and DAC (transformers), from a local folder.",
+        modality="audio",
     )
 
 

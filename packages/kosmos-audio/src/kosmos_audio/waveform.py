@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from math import ceil, isfinite
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from math import ceil
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,29 +12,13 @@ from kosmos.data.document import Media
 from kosmos.data.processor import Grid, MediaPlan
 from kosmos.errors import ConfigError, SampleError
 from kosmos_audio.augmentation import Augmentation
+from kosmos_audio.extent import Extent, Limits, read_samples
 from kosmos_audio.inputs import AudioInput
-from kosmos_audio.lengths import Stated
-from kosmos_audio.reading import Sound, open_header, open_sound
+from kosmos_audio.reading import open_header, open_sound
 from kosmos_audio.resample import resample, resampled_length
 from kosmos_audio.spectrogram import log_mel
 
 Samples = NDArray[np.float32]
-CLIP_GRACE_S = 0.5
-"""By which a clip may end behind the sound: ends in manifests are rounded. As of films."""
-LOUDEST = 8.0
-"""Magnitude of a sample beyond which its numbers are of another scale than -1 to 1. Noise of full scale reached 1.9
-resampled, 2.9 as MP3 and 3.1 as Vorbis, and mixes of several may reach more; sound of 16 bits that was never divided by
-32,768 stays below 8 only where it is silent (-72 dB)."""
-MOST_COUNTS = 1 << 16
-"""Lengths of files that are kept, about 200 bytes each."""
-
-
-class AudioRecipe(NamedTuple):
-    """What was planned: frames ``start`` to ``stop`` of the source, at its rate."""
-
-    start: int
-    stop: int
-    rate_hz: int
 
 
 class AudioProcessor:
@@ -88,7 +71,8 @@ class AudioProcessor:
             if not value > 0:
                 raise ConfigError(f"{name}: expected a positive number, got {value}")
         self.input = encoder_input
-        self.max_duration_s, self.max_bytes, self.max_samples = max_duration_s, max_bytes, max_samples
+        self.max_bytes = max_bytes
+        self.limits = Limits(max_duration_s, max_samples, "modalities.audio.processor.max_duration_s")
         self.long_audio = long_audio
         span_cells = int(span_s * encoder_input.sample_rate_hz / encoder_input.samples_per_cell)
         self.max_cells = min(span_cells, encoder_input.max_cells or span_cells)
@@ -102,9 +86,6 @@ class AudioProcessor:
             raise ConfigError("gain_db: the encoder wants every item in one loudness, so that it would change nothing")
         self.cell_shape: tuple[int, ...] = encoder_input.cell_shape
         self.cell_dtype: np.dtype[Any] = np.dtype(np.float32)
-        self._counts: dict[tuple[str, int, int], int] = {}
-        """Frames of files that had to be decoded to count them, by path, time of the last change and size. Plans
-        are kept for a file and its clip; this is for many clips of one file."""
 
     def plan(self, media: Media) -> MediaPlan:
         """Count the cells of ``media`` and cut them into spans.
@@ -113,7 +94,7 @@ class AudioProcessor:
             SampleError: unreadable, empty or over a limit.
         """
         with open_header(media, self.max_bytes) as sound:
-            recipe = self._extent(sound, media)
+            recipe = self.limits.extent(sound, media)
         samples = resampled_length(recipe.stop - recipe.start, recipe.rate_hz, self.input.sample_rate_hz)
         cells = ceil(samples / self.input.samples_per_cell)
         if cells > self.max_cells and self.long_audio == "refuse":
@@ -138,9 +119,9 @@ class AudioProcessor:
         return self._decoded(media, plan, random)
 
     def _decoded(self, media: Media, plan: MediaPlan, random: np.random.Generator | None) -> Samples:
-        recipe: AudioRecipe = plan.recipe
+        recipe: Extent = plan.recipe
         with open_sound(media, self.max_bytes) as sound:
-            samples = _read(sound, recipe)
+            samples = read_samples(sound, recipe)
         samples = resample(samples, recipe.rate_hz, self.input.sample_rate_hz)
         if random is not None and self.augmentation.changes_samples:
             samples = self.augmentation.of_samples(samples, random)
@@ -168,100 +149,6 @@ class AudioProcessor:
         """Log-mel of one item: [cells, frames_per_cell, num_mels]."""
         frames = cells.reshape(-1, cells.shape[-1])
         return self.augmentation.of_mel(frames, random).reshape(cells.shape)
-
-    def _extent(self, sound: Sound | Stated, media: Media) -> AudioRecipe:
-        """The frames that are wanted, all of which are there."""
-        clip = media.clip
-        start, stop = _clip_frames(clip, sound.rate_hz, sound.late_s)
-        limit = start + int(self.max_duration_s * sound.rate_hz)
-        needed = limit + 1 if stop is None else min(stop, limit + 1)
-        there = sound.declared
-        if there is None:
-            assert not isinstance(sound, Stated)
-            there = self._counted(sound, needed, media.source)
-        if clip is not None and (sound.declared is not None or there < needed):
-            _check_inside(clip, max(there / sound.rate_hz + sound.late_s, sound.film_s))
-        stop = there if stop is None else min(stop, there)
-        if stop > limit:
-            counted = sound.declared is None and stop > limit  # no further than that
-            lasts = f"longer than {self.max_duration_s:g}" if counted else f"{(stop - start) / sound.rate_hz:,.1f}"
-            raise SampleError(
-                f"audio is {lasts} s, over max_duration_s {self.max_duration_s:g}; cut it by a clip in its row, or "
-                "raise modalities.audio.processor.max_duration_s"
-            )
-        if stop <= start:
-            where = "" if clip is None else f" in the clip {clip[0]:g}-{clip[1]:g} s"
-            raise SampleError(f"audio holds no samples{where}")
-        if stop - start > self.max_samples:
-            raise SampleError(
-                f"audio has {stop - start} samples at {sound.rate_hz} Hz, the limit is {self.max_samples} (max_samples)"
-            )
-        return AudioRecipe(start, stop, sound.rate_hz)
-
-    def _counted(self, sound: Sound, needed: int, source: Any) -> int:
-        """As ``_count``; the whole length of a file is kept for the next epoch."""
-        if not isinstance(source, Path):
-            return _count(sound, needed)
-        state = source.stat()
-        key = str(source), state.st_mtime_ns, state.st_size
-        if key not in self._counts:
-            frames = _count(sound, needed)
-            if frames >= needed:  # there may be more
-                return frames
-            if len(self._counts) >= MOST_COUNTS:
-                self._counts.clear()
-            self._counts[key] = frames
-        return self._counts[key]
-
-
-def _clip_frames(clip: tuple[float, float] | None, rate_hz: int, late_s: float) -> tuple[int, int | None]:
-    """Of the sound, which begins ``late_s`` behind the film that the times of the clip are of."""
-    if clip is None:
-        return 0, None
-    if not (isfinite(clip[0]) and isfinite(clip[1]) and 0 <= clip[0] < clip[1]):
-        raise SampleError(f"audio clip: expected 0 <= start < end in seconds, got {clip}")
-    start, stop = (max(0, round((time_s - late_s) * rate_hz)) for time_s in clip)
-    return start, stop
-
-
-def _check_inside(clip: tuple[float, float], lasts_s: float) -> None:
-    """Raises SampleError where a clip is not of a sound, or of the film of one, that lasts so long."""
-    if clip[0] >= lasts_s > 0 or clip[1] > lasts_s + CLIP_GRACE_S:
-        raise SampleError(f"clip {clip[0]:g}-{clip[1]:g} s does not lie in the audio's 0-{lasts_s:.3f} s")
-
-
-def _count(sound: Sound, needed: int) -> int:
-    """Frames that decoding really gives; stops once ``needed`` are there."""
-    frames = 0
-    for first, block in sound.blocks(0):
-        frames = first + len(block)
-        if frames >= needed:
-            break
-    return frames
-
-
-def _read(sound: Sound, recipe: AudioRecipe) -> Samples:
-    """Exactly the samples of the recipe."""
-    if sound.rate_hz != recipe.rate_hz:
-        raise SampleError(f"audio changed since it was planned: {recipe.rate_hz} Hz then, {sound.rate_hz} Hz now")
-    samples = np.empty(recipe.stop - recipe.start, dtype=np.float32)
-    filled = 0
-    for first, block in sound.blocks(recipe.start):
-        part = block[max(recipe.start - first, 0) : recipe.stop - first]
-        samples[filled : filled + len(part)] = part
-        filled += len(part)
-        if first + len(block) >= recipe.stop:
-            break
-    if filled != len(samples):
-        raise SampleError(f"audio declares {recipe.stop} samples, only {recipe.start + filled} can be decoded")
-    if not np.isfinite(samples).all():
-        raise SampleError("audio holds samples that are not finite")
-    if (peak := max(samples.max(), -samples.min())) > LOUDEST:
-        raise SampleError(
-            f"audio: expected floats from -1 to 1, got samples that reach {peak:.6g}; divide numbers of 16 bits by "
-            "32768, or give them as int16"
-        )
-    return samples
 
 
 def _equal_parts(total: int, parts: int) -> list[int]:

@@ -1,0 +1,1 @@
+"""How sound becomes numbers that a model writes, and sound again."""
