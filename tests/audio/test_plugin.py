@@ -12,12 +12,14 @@ from kosmos_audio import plugin
 
 
 def specs() -> list[Spec]:
-    return [*plugin.kosmos_modalities(), *plugin.kosmos_encoders(), *plugin.kosmos_datasets()]
+    hooks = (plugin.kosmos_modalities, plugin.kosmos_encoders, plugin.kosmos_codecs, plugin.kosmos_datasets)
+    return [spec for hook in hooks for spec in hook()]
 
 
 def test_importing_the_plugin_imports_nothing_heavy() -> None:
     code = (
         "import sys, kosmos_audio.plugin as p; list(p.kosmos_modalities()); list(p.kosmos_encoders());"
+        "list(p.kosmos_codecs());"
         "print({'torch', 'numpy', 'torchaudio', 'soundfile', 'av', 'transformers'} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos import ConfigError, Encoded, Media, SampleError, read_weights
+from kosmos import ConfigError, Encoded, Media, SampleError
 from kosmos_audio.codecs.model_folder import FIRST, Shape, identity_of, read_config, shape_of, weights_of
 from kosmos_audio.codecs.sound_files import SoundReader, wav_of
 
@@ -25,7 +25,7 @@ class NeuralAudioCodec:
 
     A code is that of its codebook, plus K for each codebook before it: B * K codes in all, T * B of them for a sound.
     Sounds are encoded one at a time, so that none sees what fills up another, on the CPU and in fp32. A sound that was
-    decoded is as long as its frames, which is up to a frame longer than what was encoded.
+    decoded is as long as its frames, up to a frame longer than what was encoded (of DAC some samples less than that).
 
     Args:
         weights: local folder with ``config.json`` and safetensors of a MimiModel, an EncodecModel or a DacModel of
@@ -133,6 +133,8 @@ def _load(kind: str, config: dict[str, Any], weights: Path) -> Any:
     import transformers
     from transformers.utils import logging
 
+    from kosmos import read_weights
+
     model: Any = {"mimi": transformers.MimiModel, "encodec": transformers.EncodecModel, "dac": transformers.DacModel}[
         kind
     ]
@@ -180,7 +182,7 @@ _ENCODERS: dict[str, Callable[[Any, NDArray[np.float32], NeuralAudioCodec], Any]
     "encodec": _encode_encodec,
     "dac": _encode_dac,
 }
-"""By ``model_type``: samples [S] -> codes [1, codebooks, T], each from 0 on, of as many codebooks as are taken or more."""
+"""By ``model_type``: samples [S] -> codes [1, codebooks, T], each from 0 on, of those that are taken or more."""
 _DECODERS: dict[str, Callable[[Any, Any], Any]] = {
     "mimi": lambda model, frames: model.decode(frames).audio_values,
     "encodec": lambda model, frames: model.decode(frames[None], [None]).audio_values,
