@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from kosmos import load_run
+from kosmos import Codes, Media, load_run, open_sources
 from kosmos.cli import main
 from kosmos.data.asked import asked_of
 from kosmos.data.sources import open_source
@@ -55,6 +55,7 @@ PARTS = ("file: ", "put: ", "from: ", "board: ", "cells")
 AFTER = {
     "chats": "with_runs",
     "after a run": "with_runs",
+    "after a voice": "with_voice",
     "transcripts": "with_transcripts",
     "rotations": "with_rotations",
 }
@@ -92,6 +93,18 @@ def with_runs(at_home: Path) -> Path:
     layers = {"data": {"sources": ["chats.jsonl"], "lanes": 1, "workers": 0}, "backbone": small, "trackers": []}
     train_model(make_run(layers, {"modalities": ["image"], "train": {"steps": 1}, "output": "runs/assistant"}))
     shutil.copytree("runs/assistant", "runs/mine")
+    return at_home
+
+
+@pytest.fixture
+def with_voice(at_home: Path) -> Path:
+    """With a run that learned to say a few codes."""
+    small = {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
+    (at_home / "speech.jsonl").write_text(json.dumps({"text": "Hi", "audio": {"codes": [1, 2, 3]}}) + "\n")
+    source = {"path": "speech.jsonl", "template": "{text} → [audio]", "held_out": 0.0}
+    layers = {"data": {"sources": [source], "lanes": 1, "workers": 0}, "backbone": small, "trackers": []}
+    modalities = {"audio": {"codec": "mu-law"}}
+    train_model(make_run(layers, {"modalities": modalities, "train": {"steps": 1}, "output": "runs/voice"}))
     return at_home
 
 
@@ -204,6 +217,23 @@ def test_the_rows_of_the_guide_are_documents(block: Block, tmp_path: Path) -> No
     documents = [part.document(i) for part in parts for i in range(len(part))]
     assert len(documents) == len(rows)
     assert all(any(getattr(segment, "train", False) for segment in d.segments) for d in documents)
+
+
+@pytest.mark.parametrize("block", blocks("json", "spoken"), ids=str)
+def test_the_rows_of_the_guide_that_hold_sounds_to_say_are_learned(block: Block, tmp_path: Path) -> None:
+    rows, path = _write(block, tmp_path)
+    template = {"template": "{text} → [audio]"} if "→" in block.marker else {}
+    modalities = {"audio": {"codec": {"name": "neural-audio", "weights": "models/mimi"}}}
+    source = {"path": path, "held_out": 0.0, **template}
+    (opened,) = open_sources(
+        make_run({"modalities": modalities, "data": {"sources": [source]}}), load_plugins(), "train"
+    )
+    documents = [opened.document(row) for row in range(len(opened))]
+    assert len(documents) == len(rows)
+    for document in documents:
+        media = [part for part in document.segments if isinstance(part, Media | Codes)]
+        assert [part.modality for part in media if part.train] == ["audio"]
+        assert not isinstance(document.segments[0], Media | Codes) or not document.segments[0].train
 
 
 @pytest.mark.parametrize("block", blocks("json", "asked"), ids=str)

@@ -15,6 +15,7 @@ def check_run(values: Mapping[str, Any], registry: Registry, where: str) -> RunC
     """Load a run file and hold the options of its components against their signatures."""
     config = make_run(values, where=where)
     parts: list[tuple[str, ComponentConfig]] = [
+        *(("codec", m.codec) for m in config.modalities.values() if m.codec is not None),
         ("backbone", config.backbone),
         ("optimizer", config.train.optimizer),
         ("schedule", config.train.schedule),
