@@ -16,6 +16,7 @@ import pytest
 import soundfile
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from kosmos import ConfigError, Media, SampleError
 from kosmos_audio.codecs import model_folder
@@ -174,6 +175,17 @@ def test_weights_in_several_files_are_read(tmp_path: Path) -> None:
     part = sorted((tmp_path / "parts").glob("*.safetensors"))[0]
     part.write_bytes(part.read_bytes()[:-1] + b"\x01")
     assert codec_of(tmp_path / "parts").identity != parts.identity
+
+
+def test_older_names_of_a_weight_by_its_norm_are_known(folders: dict[str, Path], tmp_path: Path) -> None:
+    state = load_file(folders["encodec"] / "model.safetensors")
+    old = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+    for new, before in old.items():
+        state = {name.replace(new, before): tensor for name, tensor in state.items()}
+    assert any(name.endswith("weight_g") for name in state)
+    save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text((folders["encodec"] / "config.json").read_text())
+    assert np.array_equal(codec_of(tmp_path).encode(sound(80)), codec_of(folders["encodec"]).encode(sound(80)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import Media
-from kosmos.errors import SampleError
+from kosmos import Media, SampleError
 from kosmos_audio.lengths import Stated
 from kosmos_audio.reading import Sound
 
