@@ -28,7 +28,7 @@ def test_every_code_comes_back_from_the_file_that_is_made_of_it() -> None:
 
 def test_codes_are_those_of_torchaudio() -> None:
     samples = np.arange(-(1 << 15), 1 << 15, dtype=np.int16)
-    codes = MuLawCodec(max_seconds=10).encode(Media("audio", samples, rate_hz=8000))
+    codes = MuLawCodec(max_duration_s=10).encode(Media("audio", samples, rate_hz=8000))
     expected = mu_law_encoding(torch.from_numpy(samples / 32768), 256).numpy()
     assert np.array_equal(codes, expected)
     assert (codes[0], codes[1 << 15], codes[-1]) == (0, 128, 255)
@@ -67,10 +67,12 @@ def test_a_clip_is_that_stretch() -> None:
 
 def test_what_is_over_a_limit_is_refused_before_it_is_decoded() -> None:
     two_s = encoded(tone(2.0, 8000), 8000)
-    said = r"audio is 2\.0 s, over max_seconds 1; cut it by a clip in its row, or raise modalities\.audio\.codec\.max_"
+    said = (
+        r"audio is 2\.0 s, over max_duration_s 1; cut it by a clip in its row, or raise modalities\.audio\.codec\.max_"
+    )
     with pytest.raises(SampleError, match=said):
-        MuLawCodec(max_seconds=1).encode(Media("audio", two_s))
-    assert len(MuLawCodec(max_seconds=1).encode(Media("audio", two_s, clip=(1.0, 2.0)))) == 8000
+        MuLawCodec(max_duration_s=1).encode(Media("audio", two_s))
+    assert len(MuLawCodec(max_duration_s=1).encode(Media("audio", two_s, clip=(1.0, 2.0)))) == 8000
 
 
 def test_a_sound_that_does_not_state_its_length_is_counted_and_then_read() -> None:
@@ -92,8 +94,8 @@ def test_what_are_no_codes_is_no_sound(codes: list[int]) -> None:
     [
         ({"rate_hz": 0}, "rate_hz: expected 1 to 768000, got 0"),
         ({"rate_hz": 1_000_000}, "rate_hz: expected 1 to 768000"),
-        ({"max_seconds": 0}, "max_seconds: expected a positive number, got 0"),
-        ({"max_seconds": float("nan")}, "max_seconds: expected a positive number, got nan"),
+        ({"max_duration_s": 0}, "max_duration_s: expected a positive number, got 0"),
+        ({"max_duration_s": float("nan")}, "max_duration_s: expected a positive number, got nan"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], says: str) -> None:
@@ -138,6 +140,6 @@ def test_real_sounds_come_back(name: str, clips: Path) -> None:
 
 @pytest.mark.parametrize("name", ["opus_8khz.opus", "audio_only_aac.mp4", "mulaw_stereo.aifc", "one_sample.wav"])
 def test_files_of_other_kinds_are_read_as_encoders_read_them(name: str, shared_data: Callable[[str], Path]) -> None:
-    codec = MuLawCodec(max_seconds=60)
+    codec = MuLawCodec(max_duration_s=60)
     codes = codec.encode(Media("audio", shared_data("corner") / "audio" / name))
     assert np.array_equal(codec.encode(Media("audio", codec.decode(codes).content)), codes)

@@ -273,8 +273,8 @@ def test_codes_that_stand_for_no_sound_are_told(codes: list[int], says: str, fol
 
 
 def test_a_sound_over_the_limit_is_refused_before_the_model_is_read(folders: dict[str, Path]) -> None:
-    codec = codec_of(folders["mimi"], max_seconds=1)
-    with pytest.raises(SampleError, match=r"audio is 2\.0 s, over max_seconds 1"):
+    codec = codec_of(folders["mimi"], max_duration_s=1)
+    with pytest.raises(SampleError, match=r"audio is 2\.0 s, over max_duration_s 1"):
         codec.encode(Media("audio", encoded(tone(2.0, 8000), 8000)))
     assert codec._model is None
     assert len(codec.encode(Media("audio", encoded(tone(2.0, 8000), 8000), clip=(1.0, 2.0)))) == 50 * 8

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kosmos import CodecSpec, DatasetSpec, Document, Encoded, Media, SampleError, Text, hookimpl
+from kosmos import CodecSpec, ConfigError, DatasetSpec, Document, Encoded, Media, SampleError, Text, hookimpl
 
 KOSMOS_API = 1
 
@@ -25,6 +25,10 @@ class StepCodec:
     suffix: str = ".ticks"
     encoded: int = field(default=0, compare=False)
     """Series that were encoded."""
+
+    def __post_init__(self) -> None:
+        if self.weights == "gone":
+            raise ConfigError("weights gone: no such folder")
 
     def encode(self, media: Media) -> np.ndarray:
         self.encoded += 1

@@ -16,6 +16,7 @@ from kosmos import (
     ConfigError,
     Document,
     Registry,
+    SampleError,
     Text,
     WrittenMedia,
     answered,
@@ -45,7 +46,7 @@ def registry() -> Registry:
 def config(output: Path, **train: Any) -> Any:
     over = {
         "output": str(output),
-        "modalities": {"ticks": {"codec": {"name": "steps", "weights": "here"}}},
+        "modalities": {"ticks": {"codec": {"name": "steps", "weights": "here", "identity": "nine"}}},
         "data": {"sources": ["spoken"]},
         "train": {"optimizer": "adamw", "learning_rate": 1e-2, "steps": STEPS, **train},
     }
@@ -93,6 +94,18 @@ def test_another_codec_is_refused(trained: Path, codec: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError, match=r"another modalities\.ticks\.codec.*give it the options"):
         load_run(trained, registry=registry(), overrides=over)
     with pytest.raises(CheckpointError, match="another codec of ticks; the tokens by which it writes"):
+        resume_run(trained, {**over, "train": {"steps": STEPS + 1}}, registry=registry())
+
+
+def test_a_run_without_its_codec_is_read_and_says_what_it_lacks(trained: Path) -> None:
+    over = {"modalities": {"ticks": {"codec": {"weights": "gone"}}}}
+    with pytest.warns(UserWarning, match=r"modalities\.ticks\.codec: weights gone: no such folder; what"):
+        saved = load_run(trained, registry=registry(), overrides=over)
+    spoken = spoken_ticks.SpokenSource("train").document(0)
+    with pytest.raises(SampleError, match=r"the run's codec cannot be used \(.*weights gone: no such folder\)"):
+        saved.composition.planner.plan(spoken)
+    assert saved.composition.planner.plan(ticks.TicksSource("train").document(0))
+    with pytest.raises(ConfigError, match="weights gone: no such folder"):
         resume_run(trained, {**over, "train": {"steps": STEPS + 1}}, registry=registry())
 
 

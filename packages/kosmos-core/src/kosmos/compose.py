@@ -20,9 +20,8 @@ from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.tokenizer import Tokenizer, load_tokenizer
 from kosmos.data.turns import ROLES, spell_turns
-from kosmos.data.writer import Writer
 from kosmos.encoder_inputs import build_encoder, check_encoder, suiting
-from kosmos.errors import ConfigError, PluginError
+from kosmos.errors import ConfigError, KosmosError, PluginError
 from kosmos.model.decoder import Decoder
 from kosmos.model.omni import OmniModel, Stream
 from kosmos.model.recompute import recompute_in
@@ -102,7 +101,12 @@ class Composition:
 @own_draws()
 @inference_mode(False)
 def compose(
-    config: RunConfig, registry: Registry, *, tokenizer_folder: Path | None = None, draw: bool = True
+    config: RunConfig,
+    registry: Registry,
+    *,
+    tokenizer_folder: Path | None = None,
+    draw: bool = True,
+    spare_codecs: bool = False,
 ) -> Composition:
     """Build model and planner. Weights are drawn from ``train.seed``; PyTorch's generators stay as they were.
 
@@ -111,12 +115,16 @@ def compose(
         draw: False leaves a backbone that can be filled later (``draw_weights``) without memory for its parameters, for
             whoever knows where they are to lie: see ``kosmos.model.weights.materialize``.
 
+        spare_codecs: whether a codec that cannot be made, such as one whose weights are not there, is done without: the
+            tokens of a saved run are known, and media that are to be written are then bad samples.
+
     Raises:
         ConfigError: a stream is named that no modality uses, or options are wrong.
         PluginError: a component is not installed or its plugin is broken.
     """
-    specs = check_parts(config, registry)
-    codecs = build_codecs(config, registry)
+    absent: dict[str, KosmosError] | None = {} if spare_codecs else None
+    specs = check_parts(config, registry, without_codecs=spare_codecs)
+    codecs = build_codecs(config, registry, absent)
     marks = [mark for spec in specs.values() for mark in spec.marks] + marks_of_codecs(codecs)
     texts = config.tokenizer.turns.model_dump() if config.tokenizer.turns is not None else {}
     spelled = " ".join(filter(None, (texts.get(name) for name in ("begin", *ROLES.values()))))
@@ -140,8 +148,13 @@ def compose(
         raise ConfigError(NOTHING_LEARNS)
     if config.train.gradient_checkpointing:
         recompute_in(model, config.train.gradient_checkpointing)
+    writers = {name: codec.writer(tokenizer) for name, codec in codecs.items()}
     routes = {
-        name: _route(config, registry, spec, streams, parts, codecs[name].writer(tokenizer) if name in codecs else None)
+        name: replace(
+            _route(config, registry, spec, streams, parts),
+            writer=writers.get(name),
+            no_codec=str((absent or {}).get(name, "")),
+        )
         for name, spec in specs.items()
     }
     turns = spell_turns(texts, tokenizer) if texts else None
@@ -174,11 +187,14 @@ def _modality(registry: Registry, name: str) -> ModalitySpec:
     return cast(ModalitySpec, registry.get("modality", name))
 
 
-def check_parts(config: RunConfig, registry: Registry, absent: Absent | None = None) -> dict[str, ModalitySpec]:
+def check_parts(
+    config: RunConfig, registry: Registry, absent: Absent | None = None, *, without_codecs: bool = False
+) -> dict[str, ModalitySpec]:
     """Check what a model is to be made of, and the options of each, before any is built: it may read files for minutes.
 
     Args:
         absent: gets the error of each component that is missing or broken, which is then passed over; None raises it.
+        without_codecs: look at none of them.
 
     Returns:
         The modalities of the run that are there.
@@ -193,7 +209,8 @@ def check_parts(config: RunConfig, registry: Registry, absent: Absent | None = N
             specs[modality] = _modality(registry, modality)
             path = f"modalities.{modality}.processor"
             registry.check("modality", modality, settings.processor, path=path, positional=1)
-            check_codec(registry, modality, settings.codec)
+            if not without_codecs:
+                check_codec(registry, modality, settings.codec)
     _check_streams(config)
     check_updates(config)
     if config.backbone.freeze and not config.modalities:
@@ -316,7 +333,6 @@ def _route(
     spec: ModalitySpec,
     streams: dict[str, Stream],
     parts: Mapping[str, tuple[Any, ComponentConfig]],
-    writer: Writer | None,
 ) -> Route:
     name = config.stream_of(spec.name)
     stream: Any = streams[name]
@@ -326,7 +342,7 @@ def _route(
     processor = registry.build(
         "modality", spec.name, stream.encoder.input, options=options, path=f"modalities.{spec.name}.processor"
     )
-    return Route(processor, name, stream.connector.slots, frozenset(spec.marks), writer)
+    return Route(processor, name, stream.connector.slots, frozenset(spec.marks))
 
 
 def check_components(config: RunConfig, registry: Registry, absent: Absent | None = None) -> None:

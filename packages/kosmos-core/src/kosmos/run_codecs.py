@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, cast
 
 from kosmos.components import CodecSpec
@@ -11,7 +13,7 @@ from kosmos.config import ComponentConfig, RunConfig
 from kosmos.data.codec import Codec
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.data.writer import Writer, code_marks, identity_of, size_of
-from kosmos.errors import ConfigError
+from kosmos.errors import ConfigError, KosmosError, PluginError
 from kosmos.names import listed
 from kosmos.plugins import Registry
 
@@ -53,15 +55,41 @@ def check_codec(registry: Registry, modality: str, stated: ComponentConfig | Non
     registry.check("codec", stated.name, stated.options, path=path, positional=0)
 
 
-def build_codecs(config: RunConfig, registry: Registry) -> dict[str, BuiltCodec]:
-    """Those that the run file states, by modality. Raises as ``check_codec``, and what making one raises."""
+def build_codecs(
+    config: RunConfig, registry: Registry, absent: dict[str, KosmosError] | None = None
+) -> dict[str, BuiltCodec]:
+    """Those that the run file states, by modality. Raises as ``check_codec``, and what making one raises.
+
+    Args:
+        absent: gets the error of one that cannot be made, by its modality; None raises it.
+    """
     built: dict[str, BuiltCodec] = {}
     for modality, settings in config.modalities.items():
-        if (stated := settings.codec) is not None:
+        with _passing(absent, modality):
+            if (stated := settings.codec) is None:
+                continue
             codec: Any = registry.build("codec", stated.name, options=stated.options, path=path_of(modality))
-            size, identity = size_of(stated.name, codec), identity_of(stated.name, codec, stated.options)
+            factory = registry.resolve("codec", stated.name)
+            size, identity = size_of(stated.name, codec), identity_of(stated.name, codec, _in_effect(factory, stated))
             built[modality] = BuiltCodec(modality, codec, size, identity)
     return built
+
+
+@contextmanager
+def _passing(absent: dict[str, KosmosError] | None, modality: str) -> Iterator[None]:
+    try:
+        yield
+    except (ConfigError, PluginError) as error:
+        if absent is None:
+            raise
+        absent[modality] = error
+
+
+def _in_effect(factory: Any, stated: ComponentConfig) -> dict[str, Any]:
+    """The options of a codec, with the defaults of those that are not stated."""
+    bound = signature(factory).bind(**stated.options)
+    bound.apply_defaults()
+    return dict(bound.arguments)
 
 
 def marks_of_codecs(codecs: Mapping[str, BuiltCodec]) -> list[str]:

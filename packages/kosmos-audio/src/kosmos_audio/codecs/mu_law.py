@@ -24,19 +24,21 @@ class MuLawCodec:
 
     Args:
         rate_hz: samples of a second, so many codes each; sound is resampled to it.
-        max_seconds: longest sound (after ``Media.clip``), in seconds.
+        max_duration_s: longest sound (after ``Media.clip``), in seconds.
 
     Raises:
         ConfigError: a number is out of range.
     """
 
     size = CODES
+    keeps = False  # a sound is read, and that is nearly all
 
-    def __init__(self, *, rate_hz: int = 8000, max_seconds: float = 4.0) -> None:
+    def __init__(self, *, rate_hz: int = 8000, max_duration_s: float = 4.0) -> None:
         if not 1 <= rate_hz <= MAX_RATE_HZ:
             raise ConfigError(f"rate_hz: expected 1 to {MAX_RATE_HZ}, got {rate_hz}")
         self.rate_hz = rate_hz
-        self.reader = SoundReader(rate_hz, max_seconds)
+        self.identity = f"{rate_hz} Hz"
+        self.reader = SoundReader(rate_hz, max_duration_s)
 
     def encode(self, media: Media) -> NDArray[np.integer[Any]]:
         """Codes of the samples of a sound: int64 [S]. Raises SampleError: it is broken or over a limit."""

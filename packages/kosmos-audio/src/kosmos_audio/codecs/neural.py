@@ -32,18 +32,17 @@ class NeuralAudioCodec:
             transformers, of one channel. Nothing is downloaded.
         codebooks: how many of its codebooks are taken, from the first on; each adds what those before it leave. None:
             the first 8, or all of fewer.
-        max_seconds: longest sound (after ``Media.clip``), in seconds.
+        max_duration_s: longest sound (after ``Media.clip``), in seconds.
 
     Raises:
         ConfigError: the folder holds no such model, or one whose codes do not tell all; it has not so many codebooks.
     """
 
-    def __init__(self, *, weights: str, codebooks: int | None = None, max_seconds: float = 60.0) -> None:
+    def __init__(self, *, weights: str, codebooks: int | None = None, max_duration_s: float = 60.0) -> None:
         folder = Path(weights)
         self._config = read_config(folder)
         self.shape: Shape = shape_of(folder, self._config)
         self.weights, files = weights_of(folder)
-        self.identity = identity_of(self._config, files)
         if codebooks is None:
             codebooks = max(min(FIRST, self.shape.codebooks), self.shape.fewest)
         if not self.shape.fewest <= codebooks <= self.shape.codebooks:
@@ -52,8 +51,9 @@ class NeuralAudioCodec:
                 f"got {codebooks}"
             )
         self.books = codebooks
+        self.identity = f"{identity_of(self._config, files)} {codebooks}"
         self.size = codebooks * self.shape.codebook_size
-        self.reader = SoundReader(self.shape.rate_hz, max_seconds)
+        self.reader = SoundReader(self.shape.rate_hz, max_duration_s)
         self._model: Any = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -27,17 +27,17 @@ class SoundReader:
 
     Args:
         rate_hz: to which everything is resampled.
-        max_seconds: longest sound (after ``Media.clip``).
+        max_duration_s: longest sound (after ``Media.clip``).
 
     Raises:
         ConfigError: the limit is no positive number.
     """
 
-    def __init__(self, rate_hz: int, max_seconds: float) -> None:
-        if not (isfinite(max_seconds) and max_seconds > 0):
-            raise ConfigError(f"max_seconds: expected a positive number, got {max_seconds}")
+    def __init__(self, rate_hz: int, max_duration_s: float) -> None:
+        if not (isfinite(max_duration_s) and max_duration_s > 0):
+            raise ConfigError(f"max_duration_s: expected a positive number, got {max_duration_s}")
         self.rate_hz = rate_hz
-        self.limits = Limits(max_seconds, MAX_SAMPLES, "modalities.audio.codec.max_seconds")
+        self.limits = Limits(max_duration_s, MAX_SAMPLES, "modalities.audio.codec.max_duration_s")
 
     def read(self, media: Media) -> Samples:
         """float32 [S], at least one.

@@ -40,6 +40,9 @@ class WrittenFiles:
         self.composition, self.over = composition, over
         self.folder = None if folder is None else Path(folder)
         self._said = False
+        why = [route.no_codec for route in composition.planner.routes.values() if route.no_codec]
+        if folder is not None and why:
+            raise ConfigError(f"--written: the run's codec cannot be used ({why[0]})")
         if folder is not None and not composition.planner.codecs:
             raise ConfigError(
                 "--written: the run has no codec, so the model writes text alone; leave it out, or train one with "

@@ -162,8 +162,7 @@ class Draft:
         if route is None:
             raise self._no_modality(medium.modality)
         if route.writer is None:
-            what = f"holds {medium.modality} that is to be written, for which the run has no codec"
-            raise SampleError(f"{what}; state modalities.{medium.modality}.codec")
+            raise _no_codec(medium.modality, route)
         try:
             ids = route.writer.tokens(medium)
         except SampleError as error:
@@ -227,6 +226,14 @@ class Draft:
             answer_start=self.answer_start,
             weight=float(document.weight),
         )
+
+
+def _no_codec(modality: str, route: Route) -> SampleError:
+    """What to say where a medium is to be written and nothing can make tokens of it."""
+    what = f"holds {modality} that is to be written, for which"
+    if route.no_codec:
+        return SampleError(f"{what} the run's codec cannot be used ({route.no_codec})")
+    return SampleError(f"{what} the run has no codec; state modalities.{modality}.codec")
 
 
 def _no_unicode(text: str) -> SampleError | None:

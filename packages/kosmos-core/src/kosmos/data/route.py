@@ -20,6 +20,8 @@ class Route:
     """The modality's special tokens; whatever else its layouts spell is plain text."""
     writer: Writer | None = None
     """What makes tokens of media that the model writes, where the run has a codec of the modality."""
+    no_codec: str = ""
+    """Why there is none, where the run states one."""
     reads_headers: bool = field(init=False)
     """Whether a plan hangs on the file, by what the processor says."""
 

@@ -69,10 +69,13 @@ def length_of(name: str, codec: Codec, books: int) -> int | None:
 
 
 def identity_of(name: str, codec: Codec, options: Mapping[str, Any]) -> str:
-    """What tells the numbers of a codec from those of others: its name, its options and what it says of itself."""
+    """What tells the numbers of a codec from those of others: its name, and what it says of itself, else its options.
+
+    Args:
+        options: in effect, those that are not stated among them.
+    """
     own = getattr(codec, "identity", "")
-    kept = {key: value for key, value in options.items() if not own or key != "weights"}
-    told = json.dumps([name, kept, str(own)], sort_keys=True, default=str)
+    told = json.dumps([name, codec.size, str(own) if own else options], sort_keys=True, default=str)
     return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

@@ -82,7 +82,12 @@ class SavedRun:
         """What a user should know before relying on it, a line each."""
         damaged = [f"passed over a damaged checkpoint: {name}" for name in self.skipped]
         changed = [f"{line}; the run was trained with other code" for line in self.changed]
-        return [*damaged, *changed, *self.shown_otherwise, *([self.worse] if self.worse else [])]
+        lacking = [
+            f"{route.no_codec}; what the run writes of {name} stays tokens"
+            for name, route in self.composition.planner.routes.items()
+            if route.no_codec
+        ]
+        return [*damaged, *changed, *self.shown_otherwise, *lacking, *([self.worse] if self.worse else [])]
 
     def as_begun(self, sources: Sequence[Source]) -> None:
         """Have rows of the run's own data read as they were in training, where it was begun with other rules."""
@@ -171,7 +176,7 @@ def opened_run(
     own = own_local_rank() if torch.cuda.device_count() > 1 else 0  # a process may be shown its own GPU alone
     where = pick_device(config.train.device if device == "auto" and states_device else device, own)
     try:
-        composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False)
+        composition = compose(config, plugins, tokenizer_folder=folder.tokenizer, draw=False, spare_codecs=True)
         composition = replace(composition, planner=composition.planner.for_scores())
         check_cells(composition, laid.processors)
         with reading(loaded):
