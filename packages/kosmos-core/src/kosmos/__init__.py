@@ -51,7 +51,6 @@ _PUBLIC = {
     **dict.fromkeys("Normal draw_weights new_seed".split(), "kosmos.model.weights"),
     **dict.fromkeys("prefix_of read_weights".split(), "kosmos.model.weight_files"),
     **dict.fromkeys("attend attend_cached attend_across".split(), "kosmos.model.attention"),
-    "LocalModel": "kosmos.model.local_model",
     "attends_compiled": "kosmos.model.attention_compiled",
     "WithKernels": "kosmos.model.cpu_kernels",
     "within_items": "kosmos.model.within_items",
@@ -221,7 +220,6 @@ if TYPE_CHECKING:
     from kosmos.model.attention_compiled import attends_compiled as attends_compiled
     from kosmos.model.cpu_kernels import WithKernels as WithKernels
     from kosmos.model.item_transformer import ItemTransformer as ItemTransformer
-    from kosmos.model.local_model import LocalModel as LocalModel
     from kosmos.model.log_probs import log_probs as log_probs
     from kosmos.model.objectives import Judged as Judged
     from kosmos.model.protocols import Backbone as Backbone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kosmos import CodecSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
+from kosmos import DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
 
 KOSMOS_API = 1
 
@@ -34,17 +34,6 @@ def kosmos_encoders() -> Iterator[EncoderSpec]:
         target="kosmos_vision.timm_encoder:TimmEncoder",
         summary="Any timm model by name, from scratch or from weights, at a fixed or a variable picture size.",
     )
-
-
-@hookimpl
-def kosmos_codecs() -> Iterator[CodecSpec]:
-    published = "kosmos_vision.codecs.published"
-    for name, target, summary in (
-        ("pixels", "kosmos_vision.codecs.small:PixelsCodec", "Pixels of small pictures; needs no weights."),
-        ("janus-vq", f"{published}:JanusCodec", "The VQ model of Janus (transformers); local weights."),
-        ("emu3-vq", f"{published}:Emu3Codec", "The VQ model of Emu3 (transformers); local weights."),
-    ):
-        yield CodecSpec(name=name, target=target, summary=summary, modality="image")
 
 
 @hookimpl

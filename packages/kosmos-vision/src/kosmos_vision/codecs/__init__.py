@@ -1,1 +1,0 @@
-"""Pictures as numbers that a model writes, and back."""
