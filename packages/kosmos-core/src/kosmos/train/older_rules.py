@@ -49,6 +49,7 @@ def as_begun(before: Mapping[str, Any], sources: Sequence[Source]) -> None:
             source.refuses_pieces = False
         if not reads_more(before):
             source.reads_more = False
+        source.lacking = tuple(lacking(before))
 
 
 def rules_of(before: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features
 from kosmos.data.sources.json_written import FilledRow
 from kosmos.data.sources.media import THERE
+from kosmos.data.sources.stored_numbers import values_of
 from kosmos.errors import KosmosError, SampleError
 
 MOST_WHOLE_BYTES = 512 << 20
@@ -34,7 +35,7 @@ def reading(what: str) -> Iterator[None]:
 
 
 def read_row(table: Any, index: int, features: Features) -> dict[str, Any]:
-    """One row of an arrow table, with names in place of class numbers.
+    """One row of an arrow table, with names in place of class numbers, and numbers as ``values_of`` has them.
 
     Raises:
         SampleError: a value has no form in Python.
@@ -42,7 +43,7 @@ def read_row(table: Any, index: int, features: Features) -> dict[str, Any]:
     one, row = table.slice(index, 1), FilledRow()
     for name, column in zip(one.column_names, one.columns, strict=True):
         with reading(f"column {name!r}"):
-            row[name] = column.to_pylist()[0]
+            row[name] = values_of(column)[0]
     return features.named(row)
 
 

@@ -25,7 +25,7 @@ from kosmos.data.sources.members import Members
 from kosmos.data.sources.misspelt import meant
 from kosmos.data.sources.pages import refuse_choice
 from kosmos.data.sources.plain_base64 import is_base64
-from kosmos.data.sources.times import clip_beside, read_clip
+from kosmos.data.sources.times import own_clip, read_clip
 from kosmos.data.sources.wish_names import stated_rate
 from kosmos.data.sources.written_media import holds_codes, read_codes
 from kosmos.errors import SampleError
@@ -357,18 +357,19 @@ def read_media(
         value: what the row holds.
         root: where files are looked for.
         clip: start and end in seconds of all of them that say nothing else themselves.
-        has_time: whether an object may say which stretch of it is meant (``clip_beside``).
+        has_time: whether they have time. If not, an object that says which stretch of it is meant, as it may of what
+            has, is told so by the processor, which refuses clips (``said_beside``).
 
     Raises:
-        SampleError: see ``read_source``, ``read_clip``, ``clip_beside`` and ``refuse_choice``.
+        SampleError: see ``read_source``, ``read_clip``, ``said_beside`` and ``refuse_choice``.
     """
     of_all, taken = read_clip(clip), root.taken
     value = taken.media(modality, value)
     for item in value if isinstance(value, list | tuple) else [value]:
         if holds_medium(item):
             try:
-                own = read_clip(clip_beside(modality, item)) if has_time and isinstance(item, Mapping) else None
-                span = own or of_all
+                held = _held(modality, item)
+                span = own_clip(modality, item, held, has_time=has_time) or of_all
                 if isinstance(item, FileSpan):
                     yield StoredMedia(modality, _not_empty(item), span)
                     continue
@@ -378,7 +379,6 @@ def read_media(
                 if holds_codes(item, modality, taken):
                     yield read_codes(modality, item)
                     continue
-                held = _held(modality, item)
                 if taken.is_array(modality, held):
                     yield Media(modality, taken.array(modality, held[ARRAY]), span, read_rate(held))
                 else:

@@ -11,6 +11,7 @@ from kosmos.data.sources.columns import is_empty, look_up
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.layouts import CHATS, DefaultLayout
 from kosmos.data.sources.matched import sentences
+from kosmos.data.sources.remarks_on_media import moved_up, seconds_in_vain
 from kosmos.data.sources.right_answers import ANSWERS
 from kosmos.data.sources.source import Table, columns_of, row_with
 from kosmos.data.sources.splits import with_meaning
@@ -45,12 +46,15 @@ def names_of_absent(
 
 
 def of_rows(layout: Layout, table: Table, held: Collection[str]) -> Iterator[str]:
-    """``asked_in_vain``, ``judged_in_vain``, ``offered_in_vain``, ``glued_sentences`` and ``glued_answers``."""
+    """``asked_in_vain``, ``judged_in_vain``, ``offered_in_vain``, ``glued_sentences`` and ``glued_answers``, and those
+    on media (``remarks_on_media``)."""
     yield from asked_in_vain(layout, table, held)
     yield from judged_in_vain(layout, table, held)
     yield from offered_in_vain(layout, table)
     yield from glued_sentences(layout, table)
     yield from glued_answers(layout, table)
+    yield from seconds_in_vain(layout, table, held)
+    yield from moved_up(layout, table, held)
 
 
 def asked_in_vain(layout: Layout, table: Table, held: Collection[str]) -> Iterator[str]:

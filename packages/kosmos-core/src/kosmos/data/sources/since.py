@@ -40,7 +40,8 @@ def is_opened_before() -> bool:
 
 
 def lacks(rule: str) -> bool:
-    """Whether the data that are opened are of a run that was begun before a rule (``kosmos.train.order.LATER``)."""
+    """Whether the data that are opened, or the rows that are drawn, are of a run that was begun before a rule
+    (``kosmos.train.order.LATER``)."""
     return rule in _lacks.get()
 
 
@@ -73,11 +74,23 @@ def is_read_before() -> bool:
     return _read.get()
 
 
-def as_drawn(*, refuses_pieces: bool, reads_more: bool) -> ExitStack | nullcontext[None]:
+@contextmanager
+def lacking_rules(rules: Collection[str]) -> Iterator[None]:
+    """Rows that are drawn are those of a run that was begun before some of ``kosmos.train.order.LATER``."""
+    token = _lacks.set(rules)
+    try:
+        yield
+    finally:
+        _lacks.reset(token)
+
+
+def as_drawn(*, refuses_pieces: bool, reads_more: bool, lacking: Collection[str] = ()) -> ExitStack | nullcontext[None]:
     """The rules of a source for the rows that are drawn."""
-    if refuses_pieces and reads_more:  # as of most: this runs for every row
+    if refuses_pieces and reads_more and not lacking:  # as of most: this runs for every row
         return nullcontext()
     older = ExitStack()
+    if lacking:
+        older.enter_context(lacking_rules(lacking))
     if not refuses_pieces:
         older.enter_context(drawn_before())
     if not reads_more:

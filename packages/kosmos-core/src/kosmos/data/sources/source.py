@@ -157,6 +157,8 @@ class RowSource:
     """Whether all rows of pieces that are known as such are refused. Runs that were begun earlier have learned some."""
     reads_more: bool = True
     """Whether all is read that runs which were begun earlier did not read (``kosmos.data.sources.since``)."""
+    lacking: tuple[str, ...] = ()
+    """Later rules of reading than the run has that was begun earlier (``kosmos.train.order.LATER``)."""
     weighs: bool = True
     """Whether its rows are asked what they weigh: those that are only scored are not."""
 
@@ -196,7 +198,7 @@ class RowSource:
         """The document of row ``index``. Raises SampleError, which names its origin, where it cannot be used."""
         row, origin = int(self.rows[index]), self.origin(index)
         try:
-            with as_drawn(refuses_pieces=self.refuses_pieces, reads_more=self.reads_more):
+            with as_drawn(refuses_pieces=self.refuses_pieces, reads_more=self.reads_more, lacking=self.lacking):
                 held = self.table.row(row)
                 page = page_of(self.layout, held)
                 with leaving_out(are=page is not None and page.between is not None) as lost:

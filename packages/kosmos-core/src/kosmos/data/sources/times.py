@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kosmos.data.sources.columns import Row, look_up, parse_path
+from kosmos.data.sources.since import lacks
 from kosmos.data.sources.splits import with_meaning
 from kosmos.data.sources.time_names import Stretch, as_seconds, may_be_of_pair, seconds, stretches, time_name, timecode
 from kosmos.errors import SampleError
@@ -22,6 +23,9 @@ ROLES: Final = ("clip", "offset", "duration", "start", "end")
 """Of these ``start`` and ``end`` have a meaning where ``columns`` names one of them."""
 OF_A_PART: Final = ("clip", "offset", "duration")
 """Keys that say which stretch of a medium is meant where they stand beside it."""
+CLIPS: Final = "clips of objects"
+"""Rule (``kosmos.train.order.LATER``): older runs pass over what the object of a medium without time says of seconds,
+and what one within another does."""
 _WRITE = "write clip: [start, end] in seconds"
 _EDGES = ("_start", "_end")
 """Behind the name of a modality, of which they are the seconds."""
@@ -72,6 +76,35 @@ def clip_beside(modality: str, medium: Mapping[str, Any]) -> Any:
     return clip
 
 
+def said_beside(modality: str, medium: Mapping[str, Any], *, has_time: bool) -> Any:
+    """As ``clip_beside``; of a medium without time what says seconds beyond doubt, which its processor refuses."""
+    if has_time:
+        return clip_beside(modality, medium)
+    if (clip := medium.get("clip")) is not None:
+        return clip
+    edges = [seconds(medium.get(name)) for name in edges_of(modality)]
+    return _from_offset(medium.get("offset"), medium.get("duration")) if None in edges else edges
+
+
+def own_clip(modality: str, item: Any, held: Any, *, has_time: bool) -> Clip | None:
+    """What an object says of the stretch that is meant of the medium in it.
+
+    Args:
+        held: what in it holds the medium: an object within it, or itself.
+
+    Raises:
+        SampleError: as of ``read_clip`` and ``clip_beside``.
+    """
+    if not isinstance(item, Mapping):
+        return None
+    if lacks(CLIPS):
+        return read_clip(clip_beside(modality, item)) if has_time else None
+    own = read_clip(said_beside(modality, item, has_time=has_time))
+    if own is not None or held is item or not isinstance(held, Mapping):
+        return own
+    return read_clip(said_beside(modality, held, has_time=has_time))
+
+
 def edges_of(name: str) -> tuple[str, str]:
     """Columns and keys of the seconds at which the clip of a medium starts and ends.
 
@@ -116,7 +149,8 @@ class RowTimes:
 
     def beside(self, modality: str, part: Mapping[str, Any]) -> Any:
         """As ``clip_beside``, of a part of the row that holds a medium or stands for one."""
-        return clip_beside(modality, part) if modality in self.timed else part.get("clip")
+        has_time = modality in self.timed
+        return part.get("clip") if not has_time and lacks(CLIPS) else said_beside(modality, part, has_time=has_time)
 
     def clip(self, modality: str, media: Any, column: str = "") -> Any:
         """What the row says of ``media``, the value of one of its columns or parts, for ``read_clip``.
