@@ -91,6 +91,28 @@ def test_a_constant_channel_and_one_without_values_become_zeros() -> None:
     assert mask.sum(axis=1).tolist() == [30, 0, 30]
 
 
+@pytest.mark.parametrize("how", ["channel", "window"])
+@pytest.mark.parametrize(("offset", "unit"), [(1764550000.0, 1 / 30), (1764550000 * 10**9, 10**9 // 30), (0, 1e300)])
+def test_times_since_1970_and_huge_values_keep_their_form(how: Normalization, offset: float, unit: float) -> None:
+    steps = np.arange(45)
+    window = offset + unit * steps
+    values, _ = channels_of(decoded(window, made(normalization=how)))
+    expected = (steps - steps.mean()) / steps.std()
+    np.testing.assert_allclose(values[0, :45], expected, atol=1e-5)  # 2e-7 s is the precision of such seconds
+
+
+def test_a_constant_channel_with_gaps_stays_zeros() -> None:
+    window = np.full(30, 0.1)
+    window[4:7] = NAN
+    window[9] = np.nextafter(0.1, 1)
+    assert not channels_of(decoded(window))[0].any()
+
+
+def test_values_too_far_apart_are_a_bad_sample() -> None:
+    with pytest.raises(SampleError, match=r"reaches 1.7e\+308: too large to be normalized"):
+        decoded(np.array([-1.7e308, 1.7e308]))
+
+
 def test_a_window_that_is_mostly_missing_is_a_bad_sample() -> None:
     window = np.array([1.0, NAN, NAN, 2.0])
     assert channels_of(decoded(window))[1].sum() == 2
@@ -131,7 +153,7 @@ def test_a_clip_is_cut_by_the_rate_of_the_medium_or_of_the_processor() -> None:
     file = Media("timeseries", as_npy(values), clip=(2.0, 40.0))
     assert made(rate_hz=10.0).plan(file).recipe == WindowRecipe(20, 100, 1)
     assert made(rate_hz=1.0).plan(replace(file, rate_hz=20.0)).recipe == WindowRecipe(40, 100, 1)
-    with pytest.raises(SampleError, match="needs the steps a second, got None; set the processor's rate_hz"):
+    with pytest.raises(SampleError, match=r"got None; write rate_hz into the object of the medium .* or set the proc"):
         made().plan(file)
     with pytest.raises(SampleError, match="no values in the clip 11-12 s"):
         made().plan(Media("timeseries", values, clip=(11.0, 12.0), rate_hz=10.0))

@@ -12,8 +12,8 @@ from kosmos import ConfigError, Grid, Media, MediaPlan, SampleError
 from kosmos_timeseries.inputs import Normalization, WindowInput
 from kosmos_timeseries.reading import Limits, read_shape, read_values
 
-CONSTANT = 1e-9
-"""A spread below this share of the mean is rounding: the channel is constant, and becomes zeros."""
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
+"""A spread below this share of the largest value is rounding: the channel is constant, and becomes zeros."""
 
 
 class WindowRecipe(NamedTuple):
@@ -97,7 +97,8 @@ class WindowProcessor:
             planes[0, : len(values)] = normalize(values, self.input.normalization)
         planes[1, : len(values)] = ~np.isnan(values)
         if not np.isfinite(planes).all():
-            raise SampleError(f"time series reaches {np.nanmax(np.abs(values)):.3g}: too large for float32 features")
+            what = "for float32 features" if self.input.normalization == "none" else "to be normalized"
+            raise SampleError(f"time series reaches {np.nanmax(np.abs(values)):.3g}: too large {what}")
         cells = planes.reshape(2, stretches, width, -1).transpose(1, 3, 0, 2)
         return np.ascontiguousarray(cells).reshape(-1, *self.cell_shape)
 
@@ -108,7 +109,9 @@ class WindowProcessor:
         rate_hz = self.rate_hz if media.rate_hz is None else media.rate_hz
         if rate_hz is None or not (isfinite(rate_hz) and rate_hz > 0):
             raise SampleError(
-                f"time series: a clip in seconds needs the steps a second, got {rate_hz}; set the processor's rate_hz"
+                f"time series: a clip in seconds needs the steps a second, got {rate_hz}; write rate_hz into the "
+                'object of the medium ({"path": FILE, "clip": [0, 1], "rate_hz": N}; beside it in the row it is not '
+                "read), or set the processor's rate_hz"
             )
         begin_s, end_s = media.clip
         if not (isfinite(begin_s) and isfinite(end_s) and 0 <= begin_s < end_s):
@@ -122,17 +125,23 @@ class WindowProcessor:
 def normalize(values: NDArray[np.float64], how: Normalization) -> NDArray[np.float64]:
     """``values`` [steps, channels], NaN becoming 0: each channel with zero mean, and a spread of 1 as ``how`` says.
 
+    What all values of a channel have in common is taken off first, and the largest is made 1, so that seconds since
+    1970 and values of 1e300 keep their form. What float64 cannot span is not finite in the result.
+
     Source: the instance normalization of PatchTST (arXiv 2211.14730), here over the values that are there.
     """
     seen = ~np.isnan(values)
     known = np.where(seen, values, 0.0)
     if how == "none":
         return known
+    axis = 0 if how == "channel" else None
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = known.sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
-        centred = np.where(seen & (np.ptp(known, axis=0) > CONSTANT * np.abs(mean)), known - mean, 0.0)
-        axis = 0 if how == "channel" else None
-        count = np.maximum(seen.sum(axis=axis), 1)
-        spread = np.sqrt((centred**2).sum(axis=axis) / count)
+        first = np.take_along_axis(known, seen.argmax(axis=0)[None], axis=0)
+        moved = np.where(seen, known - first, 0.0)
+        moved = np.where(np.ptp(moved, axis=0) > ROUNDING * np.abs(known).max(axis=0), moved, 0.0)
+        peak = np.abs(moved).max(axis=axis)
+        moved = moved / np.where(peak > 0, peak, 1.0)
+        centred = np.where(seen, moved - moved.sum(axis=0) / np.maximum(seen.sum(axis=0), 1), 0.0)
+        spread = np.sqrt((centred**2).sum(axis=axis) / np.maximum(seen.sum(axis=axis), 1))
         scaled: NDArray[np.float64] = centred / np.where(spread > 0, spread, 1.0)
     return scaled
