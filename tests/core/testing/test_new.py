@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -9,10 +10,14 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kosmos.errors import ConfigError
+from kosmos.compose import compose
+from kosmos.data.sources import open_source
+from kosmos.errors import ConfigError, SampleError
 from kosmos.plugins import Registry
+from kosmos.run_file import make_run
 from kosmos.templates import check_name, make_plugin
 from kosmos.testing import promises_of
 from support import ticks
@@ -123,3 +128,22 @@ def test_on_a_terminal_it_asks_and_return_takes_the_default(tmp_path: Path) -> N
     made = tmp_path / "kosmos-sonar"
     assert "channels: int = 5" in (made / "src/kosmos_sonar/encoder.py").read_text()
     assert 'license = "Apache-2.0"' in (made / "pyproject.toml").read_text()
+
+
+def test_rows_may_hold_the_numbers_of_its_media(registry: Registry, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    moment = [0.5] * 3
+    rows.write_text(json.dumps({"sonar": [moment, moment], "text": "a"}) + "\n")
+    source = open_source(str(rows), registry=registry, split="train", modalities=("sonar",), held_out=0.0)
+    (media,) = source.document(0).media
+    assert media.load().source.shape == (2, 3)
+
+
+def test_a_clip_of_its_media_is_a_bad_sample_until_they_have_time(registry: Registry, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((4, 3), np.float32))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"sonar": {"path": "a.npy", "clip": [50, 55]}, "text": "a"}) + "\n")
+    source = open_source(str(rows), registry=registry, split="train", modalities=("sonar",), held_out=0.0)
+    composition = compose(make_run({"modalities": ["sonar"], "backbone": {"width": 32, "layers": 1}}), registry)
+    with pytest.raises(SampleError, match="sonar has no seconds, but a clip was asked for"):
+        composition.planner.plan(source.document(0))

@@ -16,6 +16,7 @@ import typer
 from kosmos.commands.arguments import Data, Modalities, one_file, refuse_said_twice, short_options, split_extra
 from kosmos.commands.bars import progress
 from kosmos.commands.causes import incident_lines
+from kosmos.commands.spelled import rendered
 from kosmos.commands.taken import refuse_beside, show_taken
 from kosmos.errors import ConfigError, DataError
 from kosmos.names import listed
@@ -118,7 +119,7 @@ def data_(
         wanted = (0 if check else 3) if documents is None else documents
         figures, shown, incidents = look(composition, sources, wanted)
         warnings = [*_doubtful(composition, sources, held_out)]
-        warnings += [*_rendered(figures, warnings), *_named(figures)]
+        warnings += [*rendered(figures, warnings, composition.planner), *_named(figures)]
         warnings += [*_cut(figures, composition.planner), *_disordered(figures), *_lost(figures)]
         lines = [] if as_json else [*_figure_lines(sources, figures), _step_line(composition, sources, figures)]
     told = [_source(s, held_out, figures[s.name]) for s in sources]
@@ -209,24 +210,6 @@ def _lost(figures: dict[str, Figures | None]) -> Iterator[str]:
             yield (
                 f"{name}: {media} left out of the {of.looked_at} documents looked at (missing_media), such as "
                 f"{of.first_lost}"
-            )
-
-
-def _rendered(figures: dict[str, Figures | None], told: Sequence[str]) -> Iterator[str]:
-    """Warnings of texts that spell special tokens, such as chats that another library has laid out.
-
-    Args:
-        told: warnings already, of places of media among them.
-    """
-    for name, of in figures.items():
-        before = re.sub(r"\d+", "", "\n".join(line for line in told if line.startswith(f"{name}: texts spell ")))
-        spelled = [] if of is None else [one for one in of.spelled if re.sub(r"\d+", "", one) not in before]
-        if spelled:
-            yield (
-                f"{name}: texts spell {' '.join(spelled)}, which stay plain text, no special tokens; give chats as "
-                "messages, media in columns of their own (in segments where they stand between texts; in a chat <name> "
-                "of the modality is the place), without any template of a tokenizer (tokenizer.turns says how turns "
-                "are spelled)"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -82,7 +82,7 @@ def told_apart(found: Sequence[Stretch], plan: DocumentPlan) -> tuple[list[Stret
 
 def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> list[str]:
     """Special tokens, of the tokenizer or called as those of others are, whose names stand in the text of half of the
-    documents, at least. No more than a few.
+    documents, at least; those of the tokenizer that are equal but for numbers count together. No more than a few.
 
     They stay plain text there, which hardly anybody means: such texts come of another library's chat template.
     """
@@ -91,7 +91,14 @@ def spelled(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -
     counts = Counter({name: sum(name in text for text in texts) for name in names})
     for text in texts:
         counts.update(sorted({found for found in _SPECIAL.findall(text) if found not in tokenizer.special_ids}))
-    return [name for name, count in counts.items() if 2 * count >= max(1, len(texts))][:MOST_SPELLED]
+    alike = Counter(kind for text in texts for kind in {_numberless(name) for name in names if name in text})
+    least = max(1, len(texts)) / 2
+    often = (name for name, count in counts.items() if count and max(count, alike[_numberless(name)]) >= least)
+    return [*islice(often, MOST_SPELLED)]
+
+
+def _numberless(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
 
 
 def named_file(documents: Sequence[Sequence[DocumentPlan]], tokenizer: Tokenizer) -> str:

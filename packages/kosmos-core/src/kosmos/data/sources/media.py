@@ -289,7 +289,10 @@ def read_source(modality: str, value: Any, root: MediaRoot) -> bytes | Path | Fi
         if ARRAY not in keys and value.get(ARRAY) is not None:
             raise SampleError("an array without its rate; write sampling_rate beside it")
         raise SampleError(f"expected a path, bytes or a data: URL, got an object without {', '.join(keys)}")
-    numbers = "; write values of arrays into a file, or give them in Python as Documents of Media"
+    numbers = (
+        "; write values of arrays into a file, or give them in Python as Documents of Media; a plugin lets rows hold "
+        "them by arrays of its ModalitySpec"
+    )
     is_array = isinstance(value, list | tuple | int | float) and not isinstance(value, bool)
     advice = numbers if is_array else ""
     raise SampleError(f"expected a path, bytes or a data: URL, got {kind_of(value)}{advice}")

@@ -1,0 +1,47 @@
+"""Warnings of texts that spell special tokens, or marks of modalities, and are letters all the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kosmos.data.figures import Figures
+    from kosmos.data.plan import Planner
+
+
+def rendered(figures: Mapping[str, Figures | None], told: Sequence[str], planner: Planner) -> Iterator[str]:
+    """Warnings of texts that spell special tokens, such as chats that another library has laid out.
+
+    Args:
+        told: warnings already, of places of media among them.
+        planner: of the run, which knows the marks of its modalities.
+    """
+    for name, of in figures.items():
+        before = re.sub(r"\d+", "", "\n".join(line for line in told if line.startswith(f"{name}: texts spell ")))
+        spelled = [] if of is None else [one for one in of.spelled if re.sub(r"\d+", "", one) not in before]
+        owners = {one: owner for one in spelled if (owner := owner_of(one, planner))}
+        if others := [one for one in spelled if one not in owners]:
+            yield (
+                f"{name}: texts spell {' '.join(others)}, which stay plain text, no special tokens; give chats as "
+                "messages, media in columns of their own (in segments where they stand between texts; in a chat <name> "
+                "of the modality is the place), without any template of a tokenizer (tokenizer.turns says how turns "
+                "are spelled)"
+            )
+        for owner in dict.fromkeys(owners.values()):
+            own = " ".join(one for one in spelled if owners.get(one) == owner)
+            yield (
+                f"{name}: texts spell {own}, which are marks of {owner} and stay letters in texts; to have such "
+                f"learned as tokens, give the run a codec (modalities.{owner}.codec) and the assistant's media, or their "
+                f'codes, in the rows ({{"{owner}": {{"codes": [...]}}}}), or give documents with '
+                f"Mark({own.split()[0]!r}, train=True) by a dataset of a plugin"
+            )
+
+
+def owner_of(mark: str, planner: Planner) -> str:
+    """The modality of the run that has a mark beside those around its media; empty where none has."""
+    for modality, route in planner.routes.items():
+        if mark in route.marks and mark not in (f"<{modality}>", f"</{modality}>"):
+            return modality
+    return ""
