@@ -33,8 +33,8 @@ def rendered(figures: Mapping[str, Figures | None], told: Sequence[str], planner
             own = " ".join(one for one in spelled if owners.get(one) == owner)
             yield (
                 f"{name}: texts spell {own}, which are marks of {owner} and stay letters in texts; to have such "
-                f"learned as tokens, give the run a codec (modalities.{owner}.codec) and the assistant's media, or their "
-                f'codes, in the rows ({{"{owner}": {{"codes": [...]}}}}), or give documents with '
+                f"learned as tokens, give the run a codec (modalities.{owner}.codec) and the assistant's media, or "
+                f'their codes, in the rows ({{"{owner}": {{"codes": [...]}}}}), or give documents with '
                 f"Mark({own.split()[0]!r}, train=True) by a dataset of a plugin"
             )
 

@@ -15,6 +15,7 @@ from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.corpora import naming_corpora, open_corpus
 from kosmos.data.sources.delimited import SUFFIXES as DELIMITED
 from kosmos.data.sources.delimited import index_delimited
+from kosmos.data.sources.episodes import naming_episodes
 from kosmos.data.sources.file_lists import refuse_list
 from kosmos.data.sources.file_names import COMPRESSED, rows_suffix, suffix_of
 from kosmos.data.sources.file_options import read_options
@@ -164,7 +165,8 @@ def _open_path(request: Request, registry: Components) -> Parts:
     except (OSError, ValueError):
         there = folder = file = False
     if folder:
-        return _from_folder(path, request, registry)
+        with naming_episodes(path, folders.suffix_table(request.specs, request.modalities, ())):
+            return _from_folder(path, request, registry)
     if file:
         if (corpus := open_corpus(path.parent, [path.name], request, registry, is_file=True)) is not None:
             return corpus
