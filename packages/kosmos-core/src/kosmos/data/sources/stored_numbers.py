@@ -15,11 +15,15 @@ RULE: Final = "numbers as stored"
 """As in ``kosmos.train.order.LATER``: older runs have read them with all digits."""
 
 
+MOST_BYTES: Final = 32 << 10
+"""Of the values of a row: more are samples of a medium, of which nobody makes a text, and which are read often."""
+
+
 def values_of(column: Any) -> list[Any]:
     """The values of an arrow column in Python, floats of 32 and 16 bits by their shortest decimals. As numbers of their
-    own precision they are the same. Views of lists, and maps, are as arrow has them."""
+    own precision they are the same. Views of lists, maps, and what is over ``MOST_BYTES`` are as arrow has them."""
     kinds = _as_texts(column.type)
-    if kinds is None or lacks(RULE):
+    if kinds is None or column.nbytes > MOST_BYTES or lacks(RULE):
         return list(column.to_pylist())
     if kinds[0] is not column.type:
         texts, doubles = kinds
