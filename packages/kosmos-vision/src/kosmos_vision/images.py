@@ -15,7 +15,7 @@ from kosmos_vision.augmentation import UNCHANGED, Augmentation, Change
 from kosmos_vision.cutting import cut_planes
 from kosmos_vision.own_shape import fit_cells
 from kosmos_vision.pictures import MOST_PAGES, Limits, count_frames, load_rgb, read_header
-from kosmos_vision.resampling import Box, Planes, Resampler
+from kosmos_vision.resampling import Planes, Resampler, middle
 from kosmos_vision.tiles import WHOLE, Tiling, choose_tiling, cut_tiles
 
 BEGIN, END = "<image>", "</image>"
@@ -201,7 +201,7 @@ class ImageProcessor:
     def _planes(self, picture: Image.Image, size_px: tuple[int, int], change: Change) -> Planes:
         part = change.part(*picture.size)
         if self.size_px is None or self.resize != "pad":
-            taken = _middle(part, size_px) if self.size_px is not None and self.resize == "crop" else part
+            taken = middle(part, size_px) if self.size_px is not None and self.resize == "crop" else part
             return change.recoloured(self.resampler.planes(picture, size_px, taken))
         height, width = size_px
         across, down = part[2] - part[0], part[3] - part[1]
@@ -247,14 +247,6 @@ class ImageProcessor:
                 "(height x width); leave it out, or let pictures keep their own shape, with an encoder that can and no "
                 "size_px"
             )
-
-
-def _middle(part: Box, size_px: tuple[int, int]) -> Box:
-    """The largest part of a part, around its centre, that has the shape of ``size_px`` (height, width)."""
-    (height, width), (begin, above, end, below) = size_px, part
-    scale = min((end - begin) / width, (below - above) / height)
-    left, top = begin + (end - begin - scale * width) / 2, above + (below - above - scale * height) / 2
-    return max(begin, left), max(above, top), min(end, left + scale * width), min(below, top + scale * height)
 
 
 def _checked_size(encoder_input: ImageInput, size_px: int | tuple[int, int] | None) -> tuple[int, int] | None:

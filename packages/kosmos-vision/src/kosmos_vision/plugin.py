@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kosmos import DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
+from kosmos import CodecSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
 
 KOSMOS_API = 1
 
@@ -33,6 +33,22 @@ def kosmos_encoders() -> Iterator[EncoderSpec]:
         name="timm",
         target="kosmos_vision.timm_encoder:TimmEncoder",
         summary="Any timm model by name, from scratch or from weights, at a fixed or a variable picture size.",
+    )
+
+
+@hookimpl
+def kosmos_codecs() -> Iterator[CodecSpec]:
+    yield CodecSpec(
+        name="pixels",
+        target="kosmos_vision.codecs.pixels:PixelCodec",
+        summary="Small pictures as blocks of pixels in few shades of grey or colours; no weights.",
+        modality="image",
+    )
+    yield CodecSpec(
+        name="vqgan",
+        target="kosmos_vision.codecs.vqgan:VqganCodec",
+        summary="Pictures as codes of a trained VQGAN, Emu3's or Janus's as transformers saves them.",
+        modality="image",
     )
 
 

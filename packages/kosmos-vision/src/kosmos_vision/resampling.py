@@ -109,6 +109,14 @@ class Resampler:
             sys.stderr.write(f"warning: {text}\n")
 
 
+def middle(part: Box, size_px: tuple[int, int]) -> Box:
+    """The largest part of a part, around its centre, that has the shape of ``size_px`` (height, width)."""
+    (height, width), (begin, above, end, below) = size_px, part
+    scale = min((end - begin) / width, (below - above) / height)
+    left, top = begin + (end - begin - scale * width) / 2, above + (below - above - scale * height) / 2
+    return max(begin, left), max(above, top), min(end, left + scale * width), min(below, top + scale * height)
+
+
 def _around(picture: Image.Image, size_px: tuple[int, int], box: Box) -> tuple[Image.Image, Box]:
     """The part of a picture that what is in ``box`` is made of, and where the box lies in it.
 

@@ -1,0 +1,103 @@
+"""Small pictures as their own pixels in few shades: a codec without weights. No torch here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from kosmos import ConfigError, Encoded, Media, SampleError
+from kosmos_vision.codecs.squares import MAX_BYTES, MAX_PIXELS, Resize, Squares, as_png
+
+MOST_CODES = 4096
+MOST_TOKENS = 4096
+
+
+class PixelCodec:
+    """A picture as blocks of pixels, row by row: a code is one of all blocks that there can be, of grey pixels or of
+    coloured ones, each in few shades. What is decoded comes to the same codes again.
+
+    It needs no weights, and shows small and simple pictures alone, such as digits, signs and icons: one of 16 x 16 grey
+    pixels in 4 shades and blocks of 2 x 2 is 64 of 256 codes. Of 16 x 16 pixels in 8 colours, ``levels: 2``,
+    ``block: 1``, ``colour: true``, it is 256 of 8 codes.
+    """
+
+    def __init__(
+        self,
+        *,
+        side: int = 16,
+        block: int = 2,
+        levels: int = 4,
+        colour: bool = False,
+        resize: Resize = "crop",
+        max_pixels: int = MAX_PIXELS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        """
+        Args:
+            side: pixels that each side of a picture is brought to.
+            block: pixels of each side of a block, which is one token; ``side`` is a multiple of it.
+            levels: shades of grey, or of each of red, green and blue, in even steps from none to full.
+            colour: whether pixels have colours.
+            resize: how a picture that is no square becomes one: ``crop`` cuts what stands out around the centre,
+                ``squash`` changes its shape, ``pad`` adds white margins.
+            max_pixels: pictures with more are refused before they are decoded.
+            max_bytes: files with more are refused before they are read.
+
+        Raises:
+            ConfigError: a number out of range, or more than 4,096 codes, or tokens of a picture.
+        """
+        if block < 1 or levels < 2 or side < block or side % block:
+            raise ConfigError(
+                f"side {side}, block {block}, levels {levels}: need a side that is a multiple of block, and 2 levels "
+                "or more"
+            )
+        self.side, self.block, self.levels, self.colour = side, block, levels, colour
+        self._values = block * block * (3 if colour else 1)
+        # A power of large numbers would take long to be told that it is too large.
+        size = levels**self._values if levels <= 256 and self._values <= 12 else MOST_CODES + 1
+        if size > MOST_CODES:
+            raise ConfigError(
+                f"block {block}, levels {levels}{', colour true' if colour else ''}: blocks have {levels} to the power "
+                f"of {self._values} codes, over {MOST_CODES:,}; make one of them less"
+            )
+        self.size: int = size
+        self.tokens = (side // block) ** 2
+        if self.tokens > MOST_TOKENS:
+            raise ConfigError(f"side {side}, block {block}: {self.tokens:,} tokens a picture, over {MOST_TOKENS:,}")
+        self._squares = Squares(side, resize, max_pixels, max_bytes)
+
+    def encode(self, media: Media) -> NDArray[np.integer[Any]]:
+        """Codes of the blocks row by row, [(side / block) ** 2].
+
+        Raises:
+            SampleError: broken, cut short, or over a limit.
+        """
+        pixels = self._squares.read(media).transpose(1, 2, 0)
+        values = pixels if self.colour else np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
+        most = self.levels - 1
+        steps = (values.astype(np.int64) * most + 127) // 255  # the nearest
+        count, block = self.side // self.block, self.block
+        blocks = steps.reshape(count, block, count, block, -1).transpose(0, 2, 1, 3, 4).reshape(self.tokens, -1)
+        return blocks @ self._weights()
+
+    def decode(self, codes: NDArray[np.int64]) -> Encoded:
+        """A PNG of ``side`` x ``side`` pixels.
+
+        Raises:
+            SampleError: another number of codes than a picture has.
+        """
+        if len(codes) != self.tokens:
+            raise SampleError(f"{len(codes)} codes, a picture of {self.side} x {self.side} pixels has {self.tokens}")
+        steps = codes[:, None] // self._weights() % self.levels
+        count, block = self.side // self.block, self.block
+        pixels = steps.reshape(count, count, block, block, -1).transpose(0, 2, 1, 3, 4)
+        most = self.levels - 1
+        shades = ((pixels.reshape(self.side, self.side, -1) * 255 + most // 2) // most).astype(np.uint8)
+        return as_png(shades if self.colour else shades[..., 0])
+
+    def _weights(self) -> NDArray[np.int64]:
+        """What each value of a block counts in its code: they are the figures of a number of base ``levels``."""
+        return self.levels ** np.arange(self._values, dtype=np.int64)

@@ -1,0 +1,75 @@
+"""Pictures of one size, as codecs take them, and the files that they give. No torch here."""
+
+from __future__ import annotations
+
+import io
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from kosmos import ConfigError, Encoded, Media, SampleError
+from kosmos_vision.pictures import Limits, load_rgb
+from kosmos_vision.resampling import Box, Planes, Resampler, middle
+
+Resize = Literal["crop", "squash", "pad"]
+MAX_PIXELS, MAX_BYTES = 72_000_000, 64 * 1024 * 1024
+_MARGIN = 255
+"""White, on which transparency is laid, too."""
+
+
+class Squares:
+    """Brings pictures to ``side_px`` x ``side_px``. Picklable.
+
+    Args:
+        side_px: of each picture.
+        resize: see the codecs' options.
+        max_pixels: pictures with more are refused before they are decoded.
+        max_bytes: files with more are refused before they are read.
+
+    Raises:
+        ConfigError: another ``resize``, or a limit out of range.
+    """
+
+    def __init__(self, side_px: int, resize: Resize, max_pixels: int, max_bytes: int) -> None:
+        if resize not in get_args(Resize):
+            raise ConfigError(f"resize {resize!r}: expected one of {', '.join(get_args(Resize))}")
+        ceiling = Image.MAX_IMAGE_PIXELS or max_pixels
+        if not 1 <= max_pixels <= ceiling or max_bytes < 1:
+            raise ConfigError(
+                f"max_pixels {max_pixels}, max_bytes {max_bytes}: need at least 1, and {ceiling} pixels at most"
+            )
+        self.side_px, self.resize = side_px, resize
+        self.limits = Limits(max_pixels, max_bytes)
+        self._resampler = Resampler(compiles=False)
+
+    def read(self, media: Media) -> Planes:
+        """uint8 [3, side_px, side_px].
+
+        Raises:
+            SampleError: it is given a time range, broken, cut short, or over a limit.
+        """
+        if media.clip is not None:
+            raise SampleError(f"a picture has no time, but a clip of {media.clip} s was asked for")
+        size_px = self.side_px, self.side_px
+        picture = load_rgb(media.source, self.limits, None, size_px)
+        whole: Box = (0.0, 0.0, float(picture.width), float(picture.height))
+        if self.resize == "pad":
+            return self._padded(picture, whole)
+        return self._resampler.planes(picture, size_px, middle(whole, size_px) if self.resize == "crop" else whole)
+
+    def _padded(self, picture: Image.Image, whole: Box) -> Planes:
+        side, longer = self.side_px, max(picture.size)
+        rows, columns = (max(1, round(side * px / longer)) for px in (picture.height, picture.width))
+        top, left = (side - rows) // 2, (side - columns) // 2
+        planes = np.full((3, side, side), _MARGIN, np.uint8)
+        planes[:, top : top + rows, left : left + columns] = self._resampler.planes(picture, (rows, columns), whole)
+        return planes
+
+
+def as_png(pixels: NDArray[np.uint8]) -> Encoded:
+    """A file of a picture uint8 [H, W], grey, or [H, W, 3]."""
+    with io.BytesIO() as file:
+        Image.fromarray(pixels).save(file, "PNG")
+        return Encoded(file.getvalue(), ".png")
