@@ -38,18 +38,13 @@ def kosmos_encoders() -> Iterator[EncoderSpec]:
 
 @hookimpl
 def kosmos_codecs() -> Iterator[CodecSpec]:
-    yield CodecSpec(
-        name="pixels",
-        target="kosmos_vision.codecs.pixels:PixelCodec",
-        summary="Small pictures as blocks of pixels in few shades of grey or colours; no weights.",
-        modality="image",
-    )
-    yield CodecSpec(
-        name="vqgan",
-        target="kosmos_vision.codecs.vqgan:VqganCodec",
-        summary="Pictures as codes of a trained VQGAN, Emu3's or Janus's as transformers saves them.",
-        modality="image",
-    )
+    at = "kosmos_vision.codecs"
+    for name, target, summary in (
+        ("pixels", f"{at}.pixels:PixelCodec", "Small pictures as pixels in few shades of grey or colours; no weights."),
+        ("janus-vq", f"{at}.vq:JanusCodec", "The VQ model of Janus, as transformers saves it; local weights."),
+        ("emu3-vq", f"{at}.vq:Emu3Codec", "The VQ model of Emu3, as transformers saves it; local weights."),
+    ):
+        yield CodecSpec(name=name, target=target, summary=summary, modality="image")
 
 
 @hookimpl

@@ -9,29 +9,28 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from kosmos import ConfigError, Encoded, Media, SampleError
-from kosmos_vision.codecs.squares import MAX_BYTES, MAX_PIXELS, Resize, Squares, as_png
+from kosmos_vision.codecs.squares import MAX_BYTES, MAX_PIXELS, Fit, Squares, as_png
 
 MOST_CODES = 4096
 MOST_TOKENS = 4096
 
 
 class PixelCodec:
-    """A picture as blocks of pixels, row by row: a code is one of all blocks that there can be, of grey pixels or of
-    coloured ones, each in few shades. What is decoded comes to the same codes again.
+    """A picture as its pixels in few shades of grey or colours, row by row. What is decoded comes to the same codes.
 
-    It needs no weights, and shows small and simple pictures alone, such as digits, signs and icons: one of 16 x 16 grey
-    pixels in 4 shades and blocks of 2 x 2 is 64 of 256 codes. Of 16 x 16 pixels in 8 colours, ``levels: 2``,
-    ``block: 1``, ``colour: true``, it is 256 of 8 codes.
+    It needs no weights, and shows small and simple pictures alone, such as digits, signs and icons. One of 16 x 16 grey
+    pixels in 4 shades is 256 of 4 codes; with ``block: 2``, a code for the shades of 2 x 2 pixels, it is 64 of 256
+    codes. One of 16 x 16 pixels in 8 colours, ``levels: 2, colours: true``, is 256 of 8 codes.
     """
 
     def __init__(
         self,
         *,
         side: int = 16,
-        block: int = 2,
+        block: int = 1,
         levels: int = 4,
-        colour: bool = False,
-        resize: Resize = "crop",
+        colours: bool = False,
+        fit: Fit = "crop",
         max_pixels: int = MAX_PIXELS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
@@ -40,9 +39,9 @@ class PixelCodec:
             side: pixels that each side of a picture is brought to.
             block: pixels of each side of a block, which is one token; ``side`` is a multiple of it.
             levels: shades of grey, or of each of red, green and blue, in even steps from none to full.
-            colour: whether pixels have colours.
-            resize: how a picture that is no square becomes one: ``crop`` cuts what stands out around the centre,
-                ``squash`` changes its shape, ``pad`` adds white margins.
+            colours: whether pixels have colours.
+            fit: how a picture that is no square becomes one: ``crop`` cuts what stands out around the centre,
+                ``stretch`` changes its shape, ``pad`` adds white margins.
             max_pixels: pictures with more are refused before they are decoded.
             max_bytes: files with more are refused before they are read.
 
@@ -54,20 +53,20 @@ class PixelCodec:
                 f"side {side}, block {block}, levels {levels}: need a side that is a multiple of block, and 2 levels "
                 "or more"
             )
-        self.side, self.block, self.levels, self.colour = side, block, levels, colour
-        self._values = block * block * (3 if colour else 1)
+        self.side, self.block, self.levels, self.colours = side, block, levels, colours
+        self._values = block * block * (3 if colours else 1)
         # A power of large numbers would take long to be told that it is too large.
         size = levels**self._values if levels <= 256 and self._values <= 12 else MOST_CODES + 1
         if size > MOST_CODES:
             raise ConfigError(
-                f"block {block}, levels {levels}{', colour true' if colour else ''}: blocks have {levels} to the power "
-                f"of {self._values} codes, over {MOST_CODES:,}; make one of them less"
+                f"block {block}, levels {levels}{', colours true' if colours else ''}: a block is one of {levels} to "
+                f"the power of {self._values}, over {MOST_CODES:,}; make one of them less"
             )
         self.size: int = size
         self.tokens = (side // block) ** 2
         if self.tokens > MOST_TOKENS:
             raise ConfigError(f"side {side}, block {block}: {self.tokens:,} tokens a picture, over {MOST_TOKENS:,}")
-        self._squares = Squares(side, resize, max_pixels, max_bytes)
+        self._squares = Squares(side, fit, max_pixels, max_bytes)
 
     def encode(self, media: Media) -> NDArray[np.integer[Any]]:
         """Codes of the blocks row by row, [(side / block) ** 2].
@@ -76,7 +75,7 @@ class PixelCodec:
             SampleError: broken, cut short, or over a limit.
         """
         pixels = self._squares.read(media).transpose(1, 2, 0)
-        values = pixels if self.colour else np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
+        values = pixels if self.colours else np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
         most = self.levels - 1
         steps = (values.astype(np.int64) * most + 127) // 255  # the nearest
         count, block = self.side // self.block, self.block
@@ -96,7 +95,7 @@ class PixelCodec:
         pixels = steps.reshape(count, count, block, block, -1).transpose(0, 2, 1, 3, 4)
         most = self.levels - 1
         shades = ((pixels.reshape(self.side, self.side, -1) * 255 + most // 2) // most).astype(np.uint8)
-        return as_png(shades if self.colour else shades[..., 0])
+        return as_png(shades if self.colours else shades[..., 0])
 
     def _weights(self) -> NDArray[np.int64]:
         """What each value of a block counts in its code: they are the figures of a number of base ``levels``."""

@@ -13,7 +13,7 @@ from kosmos import ConfigError, Encoded, Media, SampleError
 from kosmos_vision.pictures import Limits, load_rgb
 from kosmos_vision.resampling import Box, Planes, Resampler, middle
 
-Resize = Literal["crop", "squash", "pad"]
+Fit = Literal["crop", "stretch", "pad"]
 MAX_PIXELS, MAX_BYTES = 72_000_000, 64 * 1024 * 1024
 _MARGIN = 255
 """White, on which transparency is laid, too."""
@@ -24,23 +24,23 @@ class Squares:
 
     Args:
         side_px: of each picture.
-        resize: see the codecs' options.
+        fit: see the codecs' options.
         max_pixels: pictures with more are refused before they are decoded.
         max_bytes: files with more are refused before they are read.
 
     Raises:
-        ConfigError: another ``resize``, or a limit out of range.
+        ConfigError: another ``fit``, or a limit out of range.
     """
 
-    def __init__(self, side_px: int, resize: Resize, max_pixels: int, max_bytes: int) -> None:
-        if resize not in get_args(Resize):
-            raise ConfigError(f"resize {resize!r}: expected one of {', '.join(get_args(Resize))}")
+    def __init__(self, side_px: int, fit: Fit, max_pixels: int, max_bytes: int) -> None:
+        if fit not in get_args(Fit):
+            raise ConfigError(f"fit {fit!r}: expected one of {', '.join(get_args(Fit))}")
         ceiling = Image.MAX_IMAGE_PIXELS or max_pixels
         if not 1 <= max_pixels <= ceiling or max_bytes < 1:
             raise ConfigError(
                 f"max_pixels {max_pixels}, max_bytes {max_bytes}: need at least 1, and {ceiling} pixels at most"
             )
-        self.side_px, self.resize = side_px, resize
+        self.side_px, self.fit = side_px, fit
         self.limits = Limits(max_pixels, max_bytes)
         self._resampler = Resampler(compiles=False)
 
@@ -55,9 +55,9 @@ class Squares:
         size_px = self.side_px, self.side_px
         picture = load_rgb(media.source, self.limits, None, size_px)
         whole: Box = (0.0, 0.0, float(picture.width), float(picture.height))
-        if self.resize == "pad":
+        if self.fit == "pad":
             return self._padded(picture, whole)
-        return self._resampler.planes(picture, size_px, middle(whole, size_px) if self.resize == "crop" else whole)
+        return self._resampler.planes(picture, size_px, middle(whole, size_px) if self.fit == "crop" else whole)
 
     def _padded(self, picture: Image.Image, whole: Box) -> Planes:
         side, longer = self.side_px, max(picture.size)

@@ -1,4 +1,4 @@
-"""Folders of transformers that hold a VQGAN: what they state, where its tensors lie, and what tells them from others.
+"""Folders of transformers that hold a VQ model: what they state, where its tensors lie, what tells them from others.
 
 No torch here: a codec's size and identity are asked for where nothing is encoded.
 """
@@ -19,27 +19,28 @@ CODEBOOK = "quantize.embedding.weight"
 _FILE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _MOST_HEADER = 100_000_000
 """Bytes that the reader of safetensors allows."""
+ROWS = 32
+"""Where ``config.json`` states no ``num_patches``: Janus's default, and 256 pixels of Emu3's."""
 _PIECE = 4096
 """Bytes at the begin and at the end of each tensor by which it is told from others: any training changes some."""
 
 
 class Kind(NamedTuple):
-    """A VQGAN that encodes and decodes, as transformers has it."""
+    """A VQ model that encodes and decodes, as transformers has it."""
 
     model_type: str
     whole: str
     """Model type of the language models that hold one, under ``vq_config``."""
+    name: str
+    """Of its class."""
     size: tuple[str, int]
     """Field of its configuration with the number of codes, and what it is by default."""
     halvings: int
     """Of the sides of a picture, by default: one less than it has multipliers of channels."""
 
 
-KINDS = (
-    Kind("emu3_vqgan", "emu3", ("codebook_size", 32_768), 3),
-    Kind("janus_vqgan", "janus", ("num_embeddings", 16_384), 4),
-)
-_BOTH = ("Emu3VQVAE", "JanusVQVAE")
+EMU3 = Kind("emu3_vqgan", "emu3", "Emu3VQVAE", ("codebook_size", 32_768), 3)
+JANUS = Kind("janus_vqgan", "janus", "JanusVQVAE", ("num_embeddings", 16_384), 4)
 
 
 class Place(NamedTuple):
@@ -54,12 +55,14 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VqganFolder:
-    """A VQGAN in a folder."""
+class VqFolder:
+    """A VQ model in a folder."""
 
     folder: Path
     kind: Kind
     config: Mapping[str, Any]
+    rows: int
+    """Codes of each side of a picture, of the size that it is meant for."""
     prefix: str
     """Of its tensors' names."""
     places: Mapping[str, Place]
@@ -100,11 +103,11 @@ class VqganFolder:
         return made.hexdigest()
 
 
-def find_vqgan(weights: str) -> VqganFolder:
-    """The VQGAN of a folder, by its ``config.json`` and the headers of its files of safetensors.
+def find_vq(weights: str, kind: Kind) -> VqFolder:
+    """The VQ model of a folder, by its ``config.json`` and the headers of its files of safetensors.
 
     Raises:
-        ConfigError: no such folder, or none of the kinds that encode and decode.
+        ConfigError: no such folder, or it holds another model.
     """
     folder = Path(weights)
     if not folder.is_dir():
@@ -115,19 +118,21 @@ def find_vqgan(weights: str) -> VqganFolder:
     if not config:
         raise ConfigError(f"weights {folder}: no config.json there; name a folder as save_pretrained writes it")
     model_type = config.get("model_type")
-    kind = next((kind for kind in KINDS if model_type in (kind.model_type, kind.whole)), None)
-    if kind is None:
+    if model_type not in (kind.model_type, kind.whole):
         raise ConfigError(
-            f"weights {folder}: config.json: model_type {model_type!r:.60}: need one that makes pictures of codes, "
-            f"too: {' or '.join(_BOTH)} of transformers, or a model of {' or '.join(kind.whole for kind in KINDS)}"
+            f"weights {folder}: config.json: model_type {model_type!r:.60}: expected {kind.name} of transformers "
+            f"({kind.model_type}), or a model that holds one ({kind.whole})"
         )
     if model_type == kind.whole:
         inner = config.get("vq_config")
         if not isinstance(inner, dict):
             raise ConfigError(f"weights {folder}: config.json: vq_config: expected an object")
         config = inner
-    prefix, places = _places_of_vqgan(folder)
-    found = VqganFolder(folder, kind, config, prefix, places)
+    prefix, places = _places(folder)
+    rows = config.get("num_patches", ROWS)
+    if type(rows) is not int or rows < 1:
+        raise ConfigError(f"weights {folder}: config.json: num_patches: expected a whole number, got {rows!r:.40}")
+    found = VqFolder(folder, kind, config, rows, prefix, places)
     field, default = kind.size
     if (stated := config.get(field, default)) != found.size:
         raise ConfigError(f"weights {folder}: config.json states {field} {stated!r:.40}, the weights have {found.size}")
@@ -145,7 +150,7 @@ def read_object(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _places_of_vqgan(folder: Path) -> tuple[str, dict[str, Place]]:
+def _places(folder: Path) -> tuple[str, dict[str, Place]]:
     """What its tensors' names begin with in the files of a folder, and where each lies."""
     index = read_object(folder / _INDEX).get("weight_map")
     if (folder / _FILE).is_file() or not isinstance(index, dict):

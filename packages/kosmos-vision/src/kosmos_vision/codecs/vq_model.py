@@ -1,4 +1,4 @@
-"""The VQGANs of transformers, which encode and decode: Emu3's and Janus's."""
+"""The VQ models of transformers, which encode and decode: Emu3's and Janus's."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from kosmos import ConfigError
-from kosmos_vision.codecs.vqgan_folder import VqganFolder, read_object
+from kosmos_vision.codecs.vq_folder import JANUS, VqFolder, read_object
 
 _HALF = (0.5, 0.5, 0.5)
 
 
-class VqganModel:
+class VqModel:
     """One in memory, for pictures of one size, in fp32 on the CPU.
 
     Args:
@@ -26,16 +26,14 @@ class VqganModel:
         ConfigError: its configuration or tensors are no such model's.
     """
 
-    def __init__(self, folder: VqganFolder, side_px: int) -> None:
+    def __init__(self, folder: VqFolder, side_px: int) -> None:
         self.rows = side_px // folder.patch_px
-        self.is_janus = folder.kind.model_type == "janus_vqgan"
+        self.is_janus = folder.kind == JANUS
         try:
             self.model = _built(folder, self.rows, self.is_janus)
         except Exception as error:  # transformers checks configurations by errors of its own
             said = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise ConfigError(
-                f"weights {folder.folder}: config.json makes no {folder.kind.model_type}: {said}"
-            ) from error
+            raise ConfigError(f"weights {folder.folder}: config.json makes no {folder.kind.name}: {said}") from error
         _fill(self.model, folder)
         self.mean, self.std = (_colours(folder.folder, name) for name in ("mean", "std"))
 
@@ -62,7 +60,7 @@ class VqganModel:
         return (made.nan_to_num(0.0).clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0)
 
 
-def _built(folder: VqganFolder, rows: int, is_janus: bool) -> Any:
+def _built(folder: VqFolder, rows: int, is_janus: bool) -> Any:
     """The model without its weights: on the meta device, which draws no random numbers."""
     config: Any
     with torch.device("meta"):
@@ -77,7 +75,7 @@ def _built(folder: VqganFolder, rows: int, is_janus: bool) -> Any:
         return Emu3VQVAE(config).eval()
 
 
-def _fill(model: Any, folder: VqganFolder) -> None:
+def _fill(model: Any, folder: VqFolder) -> None:
     """Give it its tensors, in fp32, and nothing else of the files."""
     from safetensors import safe_open
 
