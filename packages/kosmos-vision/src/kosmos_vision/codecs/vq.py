@@ -40,7 +40,7 @@ class VqCodec:
         Args:
             weights: a local folder with ``config.json`` and safetensors, as ``save_pretrained`` writes it, of the VQ
                 model alone or of a language model that holds it, of which nothing else is read. Nothing is downloaded.
-            side: pixels that each side of a picture is brought to, a multiple of those of a code, up to 1,024. None is
+            side: pixels that each side of a picture is brought to: those of two codes or more, 1,024 at most. None is
                 what Janus's ``config.json`` states, and 32 codes of Emu3.
             fit: how a picture that is no square becomes one: ``crop`` cuts what stands out around the centre,
                 ``stretch`` changes its shape, ``pad`` adds white margins.
@@ -53,8 +53,8 @@ class VqCodec:
         self._folder = find_vq(weights, self.kind)
         patch = self._folder.patch_px
         self.side = self._folder.rows * patch if side is None else side
-        if not patch <= self.side <= MOST_SIDE or self.side % patch:
-            raise ConfigError(f"side {self.side}: need a multiple of {patch}, {MOST_SIDE:,} at most")
+        if not 2 * patch <= self.side <= MOST_SIDE or self.side % patch:
+            raise ConfigError(f"side {self.side}: need a multiple of {patch} from {2 * patch} to {MOST_SIDE:,}")
         self.size: int = self._folder.size
         self.tokens = (self.side // patch) ** 2
         self.identity = self._folder.digest()

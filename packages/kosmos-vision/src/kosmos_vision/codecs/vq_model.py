@@ -98,9 +98,12 @@ def _colours(folder: Path, name: str) -> Tensor:
     """Mean or std of its pixels, [3, 1, 1]: those of ``preprocessor_config.json``; by default they are from -1 to 1."""
     stated = read_object(folder / "preprocessor_config.json").get(f"image_{name}", _HALF)
     try:
-        colours = torch.tensor(stated, dtype=torch.float32).reshape(3, 1, 1)
-    except (TypeError, ValueError, RuntimeError) as error:
+        colours = torch.tensor(stated, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        colours = torch.empty(0)
+    if colours.shape != (3,) or not colours.isfinite().all() or (name == "std" and colours.min() <= 0):
+        what = "three numbers above 0" if name == "std" else "three numbers"
         raise ConfigError(
-            f"weights {folder}: preprocessor_config.json: image_{name}: expected three numbers, got {stated!r:.60}"
-        ) from error
-    return colours
+            f"weights {folder}: preprocessor_config.json: image_{name}: expected {what}, got {stated!r:.60}"
+        )
+    return colours.reshape(3, 1, 1)

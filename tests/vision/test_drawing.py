@@ -1,0 +1,81 @@
+"""A model that learns to draw: from rows with pictures to the files of what it drew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from kosmos import Document, Generated, Media, Text, generate_text, load_run, make_run, train_model, written_media
+from kosmos.cli import main
+from kosmos_vision.codecs.pixels import PixelCodec
+
+SIDE = 6
+DIGITS = {
+    1: "......|..#...|.##...|..#...|.###..|......",
+    3: "......|.###..|...#..|..##..|...#..|.###..",
+    7: "......|.####.|....#.|...#..|..#...|..#...",
+}
+
+
+def pixels_of(digit: int) -> np.ndarray:
+    rows = [[255 if at == "#" else 0 for at in row] for row in DIGITS[digit].split("|")]
+    return np.array(rows, np.uint8)
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four of each digit, one of which holds codes in place of a picture."""
+    monkeypatch.setenv("KOSMOS_CACHE", str(tmp_path / "cache"))
+    lines = []
+    for digit in DIGITS:
+        Image.fromarray(pixels_of(digit)).save(tmp_path / f"{digit}.png")
+        codes = (pixels_of(digit) // 255).reshape(SIDE // 2, 2, SIDE // 2, 2).transpose(0, 2, 1, 3).reshape(-1, 4)
+        for picture in (*[f"{digit}.png"] * 3, {"codes": (codes @ [1, 2, 4, 8]).tolist()}):
+            segments = [{"text": f"draw a {digit}", "train": False}, {"image": picture, "train": True}]
+            lines.append(json.dumps({"segments": segments}))
+    (tmp_path / "digits.jsonl").write_text("\n".join(lines))
+    return tmp_path / "digits.jsonl"
+
+
+def test_a_model_draws_the_digits_that_it_is_asked_for(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, drawn = tmp_path / "run", tmp_path / "drawn"
+    config = make_run(
+        {
+            "modalities": {"image": {"codec": {"name": "pixels", "side": SIDE, "block": 2, "levels": 2}}},
+            "streams": {"image": {"encoder": {"model": "test_vit", "image_size": 32}}},
+            "data": {
+                "sources": [{"path": str(rows), "held_out": 0}], "tokens_per_pack": 128, "lanes": 1, "workers": 0,
+            },
+            "backbone": {"name": "decoder", "width": 48, "layers": 1, "heads": 2, "ffn_width": 64},
+            "train": {
+                "steps": 80, "warmup_steps": 2, "precision": "fp32", "optimizer": "adamw", "learning_rate": 1e-2,
+            },
+            "trackers": [], "output": str(run),
+        }
+    )  # fmt: skip
+    train_model(config)
+    assert len([file for file in (tmp_path / "cache" / "codes").rglob("*") if file.is_file()]) == len(DIGITS)
+
+    saved = load_run(run)
+    codec = PixelCodec(side=SIDE, block=2, levels=2)
+    for digit in DIGITS:
+        answers: list[Generated] = []
+        prompt = Document("asked", (Text(f"draw a {digit}"),))
+        generate_text(saved.composition, prompt, max_new_tokens=16, dtype=saved.dtype, on_end=answers.append)
+        (medium,) = written_media(saved.composition, answers[0])
+        assert (medium.modality, medium.fault, medium.suffix) == ("image", "", ".png")
+        assert medium.codes.tolist() == codec.encode(Media("image", pixels_of(digit))).tolist()
+
+    capsys.readouterr()
+    asked = ["--prompt", "draw a 3", "--max-new-tokens", "16", "--written", str(drawn)]
+    assert main(["generate", str(run), *asked]) == 0
+    (file,) = drawn.iterdir()
+    assert f"image: written to {file}" in capsys.readouterr().err
+    with Image.open(file) as picture:
+        assert np.array_equal(np.asarray(picture), pixels_of(3))
