@@ -52,9 +52,9 @@ def test_a_model_draws_the_digits_that_it_is_asked_for(
             "data": {
                 "sources": [{"path": str(rows), "held_out": 0}], "tokens_per_pack": 128, "lanes": 1, "workers": 0,
             },
-            "backbone": {"name": "decoder", "width": 48, "layers": 1, "heads": 2, "ffn_width": 64},
+            "backbone": {"name": "decoder", "width": 48, "layers": 2, "heads": 2, "ffn_width": 64},
             "train": {
-                "steps": 80, "warmup_steps": 2, "precision": "fp32", "optimizer": "adamw", "learning_rate": 1e-2,
+                "steps": 150, "warmup_steps": 2, "precision": "fp32", "optimizer": "adamw", "learning_rate": 5e-3,
             },
             "trackers": [], "output": str(run),
         }
