@@ -56,6 +56,7 @@ AFTER = {
     "chats": "with_runs",
     "after a run": "with_runs",
     "after a voice": "with_voice",
+    "after drawing": "with_drawings",
     "transcripts": "with_transcripts",
     "rotations": "with_rotations",
 }
@@ -105,6 +106,18 @@ def with_voice(at_home: Path) -> Path:
     layers = {"data": {"sources": [source], "lanes": 1, "workers": 0}, "backbone": small, "trackers": []}
     modalities = {"audio": {"codec": "mu-law"}}
     train_model(make_run(layers, {"modalities": modalities, "train": {"steps": 1}, "output": "runs/voice"}))
+    return at_home
+
+
+@pytest.fixture
+def with_drawings(at_home: Path) -> Path:
+    """With a run that has begun to draw."""
+    small = {"width": 32, "layers": 1, "heads": 2, "ffn_width": 48}
+    segments = [{"text": "draw a 3", "train": False}, {"image": "photo.png", "train": True}]
+    (at_home / "rows.jsonl").write_text(f"{json.dumps({'segments': segments})}\n" * 4)
+    layers = {"data": {"sources": ["rows.jsonl"], "lanes": 1, "workers": 0}, "backbone": small, "trackers": []}
+    modalities = {"image": {"codec": {"name": "pixels", "side": 4}}}
+    train_model(make_run(layers, {"modalities": modalities, "train": {"steps": 1}, "output": "runs/draw"}))
     return at_home
 
 

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from kosmos import Document, Generated, Media, Text, generate_text, load_run, make_run, train_model, written_media
+from kosmos import (
+    Codes,
+    Document,
+    Generated,
+    Media,
+    Text,
+    compose_run,
+    generate_text,
+    load_run,
+    make_run,
+    open_sources,
+    train_model,
+    written_media,
+)
 from kosmos.cli import main
+from kosmos.plugins import load_plugins
 from kosmos_vision.codecs.pixels import PixelCodec
+from support.pages import Block, blocks
 
 SIDE = 6
+SMALL = {
+    "streams": {"image": {"encoder": {"model": "test_vit", "image_size": 32}}},
+    "backbone": {"name": "decoder", "width": 48, "layers": 2, "heads": 2, "ffn_width": 64},
+}
 DIGITS = {
     1: "......|..#...|.##...|..#...|.###..|......",
     3: "......|.###..|...#..|..##..|...#..|.###..",
@@ -48,16 +68,15 @@ def test_a_model_draws_the_digits_that_it_is_asked_for(
     config = make_run(
         {
             "modalities": {"image": {"codec": {"name": "pixels", "side": SIDE, "block": 2, "levels": 2}}},
-            "streams": {"image": {"encoder": {"model": "test_vit", "image_size": 32}}},
             "data": {
                 "sources": [{"path": str(rows), "held_out": 0}], "tokens_per_pack": 128, "lanes": 1, "workers": 0,
             },
-            "backbone": {"name": "decoder", "width": 48, "layers": 2, "heads": 2, "ffn_width": 64},
             "train": {
                 "steps": 150, "warmup_steps": 2, "precision": "fp32", "optimizer": "adamw", "learning_rate": 5e-3,
             },
             "trackers": [], "output": str(run),
-        }
+        },
+        SMALL,
     )  # fmt: skip
     train_model(config)
     assert len([file for file in (tmp_path / "cache" / "codes").rglob("*") if file.is_file()]) == len(DIGITS)
@@ -79,3 +98,26 @@ def test_a_model_draws_the_digits_that_it_is_asked_for(
     assert f"image: written to {file}" in capsys.readouterr().err
     with Image.open(file) as picture:
         assert np.array_equal(np.asarray(picture), pixels_of(3))
+
+
+@pytest.mark.parametrize("block", blocks("json", "drawn"), ids=str)
+def test_the_pictures_of_the_guide_are_learned_as_tokens(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KOSMOS_CACHE", str(tmp_path / "cache"))
+    for name in re.findall(r'"(\w+/\w+\.png)"', block.text):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels_of(7)).save(tmp_path / name)
+    (tmp_path / "rows.jsonl").write_text(block.text)
+    template = block.marker.partition(": ")[2]
+    source = {"path": str(tmp_path / "rows.jsonl"), "held_out": 0.0, **({"template": template} if template else {})}
+    codec = {"name": "pixels", "side": SIDE, "block": 2, "levels": 2}
+    config = make_run({"modalities": {"image": {"codec": codec}}, "data": {"sources": [source]}}, SMALL)
+    (opened,) = open_sources(config, load_plugins(), "train")
+    documents = [opened.document(row) for row in range(len(opened))]
+    assert len(documents) == len(block.text.splitlines())
+    planner = compose_run(config).planner
+    for document in documents:
+        assert sum(isinstance(part, Media | Codes) and part.train for part in document.segments) == 1
+        (plan,) = planner.plan(document)
+        assert plan.train.sum() >= 2 + SIDE**2 // 4
