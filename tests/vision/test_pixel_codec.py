@@ -102,6 +102,12 @@ def test_another_number_of_codes_is_no_picture(count: int) -> None:
         PixelCodec(side=8).decode(np.zeros(count, np.int64))
 
 
+@pytest.mark.parametrize("code", [-1, 4])
+def test_a_code_of_another_codec_is_no_picture(code: int) -> None:
+    with pytest.raises(SampleError, match="there are 0 to 3"):
+        PixelCodec(side=2).decode(np.array([0, code, 1, 2]))
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

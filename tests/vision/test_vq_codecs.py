@@ -93,6 +93,8 @@ def test_pictures_have_the_side_that_is_asked_for(kind: str, folders: dict[str, 
             assert (len(codes), picture.size) == ((side // 2) ** 2, (side, side))
         with pytest.raises(SampleError, match=rf"{len(codes) + 1} codes, a picture of {side} x {side} pixels has "):
             codec.decode(np.append(codes, 0))
+        with pytest.raises(SampleError, match="there are 0 to 63"):
+            codec.decode(np.full(len(codes), SIZE))
     assert KINDS[kind](weights=str(folders[kind])).side == {"emu3": 64, "janus": SIDE}[kind]
 
 

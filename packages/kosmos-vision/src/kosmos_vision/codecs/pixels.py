@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from kosmos import ConfigError, Encoded, Media, SampleError
-from kosmos_vision.codecs.squares import MAX_BYTES, MAX_PIXELS, Fit, Squares, as_png
+from kosmos import ConfigError, Encoded, Media
+from kosmos_vision.codecs.squares import MAX_BYTES, MAX_PIXELS, Fit, Squares, as_png, check_codes
 
 MOST_CODES = 4096
 MOST_TOKENS = 4096
@@ -86,10 +86,9 @@ class PixelCodec:
         """A PNG of ``side`` x ``side`` pixels.
 
         Raises:
-            SampleError: another number of codes than a picture has.
+            SampleError: another number of codes than a picture has, or others.
         """
-        if len(codes) != self.tokens:
-            raise SampleError(f"{len(codes)} codes, a picture of {self.side} x {self.side} pixels has {self.tokens}")
+        check_codes(codes, self.side, self.tokens, self.size)
         steps = codes[:, None] // self._weights() % self.levels
         count, block = self.side // self.block, self.block
         pixels = steps.reshape(count, count, block, block, -1).transpose(0, 2, 1, 3, 4)

@@ -68,6 +68,14 @@ class Squares:
         return planes
 
 
+def check_codes(codes: NDArray[np.int64], side_px: int, tokens: int, size: int) -> None:
+    """Raises SampleError where they are no picture's: another number of them than it has, or one beyond ``size``."""
+    if len(codes) != tokens:
+        raise SampleError(f"{len(codes)} codes, a picture of {side_px} x {side_px} pixels has {tokens}")
+    if codes.min() < 0 or codes.max() >= size:
+        raise SampleError(f"codes from {codes.min()} to {codes.max()}, there are 0 to {size - 1}")
+
+
 def as_png(pixels: NDArray[np.uint8]) -> Encoded:
     """A file of a picture uint8 [H, W], grey, or [H, W, 3]."""
     with io.BytesIO() as file:

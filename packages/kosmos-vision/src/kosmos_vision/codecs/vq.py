@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos import ConfigError, Encoded, Media, SampleError
-from kosmos_vision.codecs.squares import MAX_BYTES, MAX_PIXELS, Fit, Squares, as_png
+from kosmos import ConfigError, Encoded, Media
+from kosmos_vision.codecs.squares import MAX_BYTES, MAX_PIXELS, Fit, Squares, as_png, check_codes
 from kosmos_vision.codecs.vq_folder import EMU3, JANUS, Kind, find_vq
 
 if TYPE_CHECKING:
@@ -81,13 +81,12 @@ class VqCodec:
         """A PNG of ``side`` x ``side`` pixels.
 
         Raises:
-            SampleError: another number of codes than a picture has.
+            SampleError: another number of codes than a picture has, or others.
             ConfigError: as of ``encode``.
         """
         import torch
 
-        if len(codes) != self.tokens:
-            raise SampleError(f"{len(codes)} codes, a picture of {self.side} x {self.side} pixels has {self.tokens}")
+        check_codes(codes, self.side, self.tokens, self.size)
         return as_png(self._read().decode(torch.from_numpy(np.array(codes, np.int64))).numpy())
 
     def _read(self) -> VqModel:
