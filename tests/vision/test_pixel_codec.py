@@ -37,7 +37,7 @@ def test_what_is_decoded_comes_to_the_same_codes(kind: tuple[int, int, bool], bl
     codec = PixelCodec(side=blocks * block, block=block, levels=levels, colours=colours)
     codes = np.array([random.randrange(codec.size) for _ in range(blocks * blocks)], np.int64)
     again = codec.encode(Media("image", codec.decode(codes).content))
-    assert again.tolist() == codes.tolist() and codec.tokens == len(codes)
+    assert again.tolist() == codes.tolist() and codec.length == len(codes)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_is_decoded_comes_to_the_same_codes(kind: tuple[int, int, bool], bl
 def test_codes_are_as_many_as_a_block_may_be(options: dict[str, Any], size: int, tokens: int) -> None:
     codec = PixelCodec(**options)
     codes = codec.encode(Media("image", np.full((30, 20, 3), 255, np.uint8)))
-    assert (codec.size, codec.tokens) == (size, tokens)
+    assert (codec.size, codec.length) == (size, tokens)
     assert codes.tolist() == [size - 1] * tokens  # white is the last
 
 

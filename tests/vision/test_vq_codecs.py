@@ -69,7 +69,7 @@ def test_pictures_become_codes_and_codes_pictures(kind: str, folders: dict[str, 
     codes = codec.encode(noise())
     made = codec.decode(codes)
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert codec.size == SIZE and codes.shape == (codec.tokens,) == (16,)
+    assert codec.size == SIZE and codes.shape == (codec.length,) == (16,)
     assert 0 <= codes.min() < codes.max() < SIZE
     with Image.open(io.BytesIO(made.content)) as picture:
         assert (picture.format, picture.size, made.suffix) == ("PNG", (SIDE, SIDE), ".png")

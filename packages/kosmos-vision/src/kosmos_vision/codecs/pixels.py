@@ -63,9 +63,9 @@ class PixelCodec:
                 f"the power of {self._values}, over {MOST_CODES:,}; make one of them less"
             )
         self.size: int = size
-        self.tokens = (side // block) ** 2
-        if self.tokens > MOST_TOKENS:
-            raise ConfigError(f"side {side}, block {block}: {self.tokens:,} tokens a picture, over {MOST_TOKENS:,}")
+        self.length = (side // block) ** 2
+        if self.length > MOST_TOKENS:
+            raise ConfigError(f"side {side}, block {block}: {self.length:,} tokens a picture, over {MOST_TOKENS:,}")
         self._squares = Squares(side, fit, max_pixels, max_bytes)
 
     def encode(self, media: Media) -> NDArray[np.integer[Any]]:
@@ -79,7 +79,7 @@ class PixelCodec:
         most = self.levels - 1
         steps = (values.astype(np.int64) * most + 127) // 255  # the nearest
         count, block = self.side // self.block, self.block
-        blocks = steps.reshape(count, block, count, block, -1).transpose(0, 2, 1, 3, 4).reshape(self.tokens, -1)
+        blocks = steps.reshape(count, block, count, block, -1).transpose(0, 2, 1, 3, 4).reshape(self.length, -1)
         return blocks @ self._weights()
 
     def decode(self, codes: NDArray[np.int64]) -> Encoded:
@@ -88,7 +88,7 @@ class PixelCodec:
         Raises:
             SampleError: another number of codes than a picture has, or others.
         """
-        check_codes(codes, self.side, self.tokens, self.size)
+        check_codes(codes, self.side, self.length, self.size)
         steps = codes[:, None] // self._weights() % self.levels
         count, block = self.side // self.block, self.block
         pixels = steps.reshape(count, count, block, block, -1).transpose(0, 2, 1, 3, 4)

@@ -56,7 +56,7 @@ class VqCodec:
         if not 2 * patch <= self.side <= MOST_SIDE or self.side % patch:
             raise ConfigError(f"side {self.side}: need a multiple of {patch} from {2 * patch} to {MOST_SIDE:,}")
         self.size: int = self._folder.size
-        self.tokens = (self.side // patch) ** 2
+        self.length = (self.side // patch) ** 2
         self.identity = self._folder.digest()
         self._squares = Squares(self.side, fit, max_pixels, max_bytes)
         self._model: VqModel | None = None
@@ -86,7 +86,7 @@ class VqCodec:
         """
         import torch
 
-        check_codes(codes, self.side, self.tokens, self.size)
+        check_codes(codes, self.side, self.length, self.size)
         return as_png(self._read().decode(torch.from_numpy(np.array(codes, np.int64))).numpy())
 
     def _read(self) -> VqModel:
