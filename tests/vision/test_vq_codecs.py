@@ -140,14 +140,16 @@ def test_weights_lie_within_a_whole_model_in_several_files(kind: str, folders: d
 
 def test_its_identity_is_that_of_what_the_folder_holds(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
     own = KINDS[kind](weights=str(folders[kind]), side=SIDE).identity
+    for options in ({"side": SIDE + 2}, {"side": SIDE, "fit": "pad"}):  # its codes are of other pictures
+        assert KINDS[kind](weights=str(folders[kind]), **options).identity != own
     folder, state = copied(folders[kind], tmp_path, transformers_version="9")
     save_file(state, folder / "model.safetensors")
-    assert KINDS[kind](weights=str(folder)).identity == own
+    assert KINDS[kind](weights=str(folder), side=SIDE).identity == own
     state["decoder.conv_out.bias"] += 1
     save_file(state, folder / "model.safetensors")
-    changed = KINDS[kind](weights=str(folder)).identity
+    changed = KINDS[kind](weights=str(folder), side=SIDE).identity
     (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3]}))
-    assert len({own, changed, KINDS[kind](weights=str(folder)).identity}) == 3
+    assert len({own, changed, KINDS[kind](weights=str(folder), side=SIDE).identity}) == 3
 
 
 def test_colours_are_those_that_the_folder_states(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class VqCodec:
             raise ConfigError(f"side {self.side}: need a multiple of {patch} from {2 * patch} to {MOST_SIDE:,}")
         self.size: int = self._folder.size
         self.length = (self.side // patch) ** 2
-        self.identity = self._folder.digest()
+        self.identity = f"{self._folder.digest()} {self.side} {fit}"
         self._squares = Squares(self.side, fit, max_pixels, max_bytes)
         self._model: VqModel | None = None
 
