@@ -25,6 +25,7 @@ from kosmos import (
     generate_text,
     load_run,
     make_run,
+    read_run_file,
     resume_run,
     said_parts,
     train_model,
@@ -116,6 +117,15 @@ def test_its_weights_may_lie_elsewhere(tmp_path: Path) -> None:
     load_run(
         tmp_path / "run", registry=registry(), overrides={"modalities": {"ticks": {"codec": {"weights": "there"}}}}
     )
+
+
+def test_its_weights_are_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights").touch()
+    over = {"modalities": {"ticks": {"codec": {"weights": "weights"}}}}
+    train_model(make_run(config(tmp_path / "run", steps=1).model_dump(mode="json"), over), registry=registry())
+    saved = read_run_file(tmp_path / "run" / "run.yaml").modalities["ticks"].codec
+    assert saved is not None and saved.options["weights"] == str(tmp_path / "weights")
 
 
 def test_another_codec_than_the_first_run_had_is_told_of(trained: Path, tmp_path: Path) -> None:

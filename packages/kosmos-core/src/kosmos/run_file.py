@@ -360,6 +360,10 @@ def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunCo
         name: stream.model_copy(update={"encoder": _with_absolute(stream.encoder, "weights", absolute)})
         for name, stream in config.streams.items()
     }
+    modalities = {
+        name: modality.model_copy(update={"codec": _with_absolute(modality.codec, "weights", absolute)})
+        for name, modality in config.modalities.items()
+    }
     lora = config.backbone.lora
     if lora is not None and lora.adapter is not None:
         lora = lora.model_copy(update={"adapter": Path(os.path.abspath(lora.adapter))})
@@ -368,7 +372,7 @@ def with_absolute_sources(config: RunConfig, datasets: Collection[str]) -> RunCo
         "evaluate": config.evaluate.model_copy(
             update={"sources": moved(config.evaluate.sources), "choices": moved(config.evaluate.choices)}
         ),
-        "init": init, "streams": streams,
+        "init": init, "streams": streams, "modalities": modalities,
         "backbone": _with_absolute(config.backbone.model_copy(update={"lora": lora}), "model", absolute),
     }  # fmt: skip
     return config.model_copy(update=changes)
