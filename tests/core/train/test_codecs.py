@@ -124,8 +124,8 @@ def test_its_weights_are_found_from_another_folder(tmp_path: Path, monkeypatch: 
     (tmp_path / "weights").touch()
     over = {"modalities": {"ticks": {"codec": {"weights": "weights"}}}}
     train_model(make_run(config(tmp_path / "run", steps=1).model_dump(mode="json"), over), registry=registry())
-    saved = read_run_file(tmp_path / "run" / "run.yaml").modalities["ticks"].codec
-    assert saved is not None and saved.options["weights"] == str(tmp_path / "weights")
+    saved = read_run_file(tmp_path / "run" / "run.yaml")["modalities"]["ticks"]["codec"]
+    assert saved["weights"] == str(tmp_path / "weights")
 
 
 def test_another_codec_than_the_first_run_had_is_told_of(trained: Path, tmp_path: Path) -> None:
