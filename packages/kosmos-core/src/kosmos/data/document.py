@@ -8,16 +8,13 @@ from itertools import chain
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.open_files import CHANGED, read_bytes
+from kosmos.data.open_files import read_bytes
 from kosmos.errors import NoSuchPart, SampleError
 
-BLOCK_BYTES = 512
-"""Of a tar archive: in front of each file stands one with its name, in front of that what is too long for it."""
 MediaSource = bytes | Path | NDArray[Any]
 """An encoded file as bytes, a path to one, or decoded values in the modality's own form."""
 _SOURCES = (bytes, bytearray, memoryview, Path, np.ndarray)
@@ -79,19 +76,6 @@ class Media:
         return self
 
 
-def header_hash(blocks: bytes | bytearray) -> int:
-    """What tells a file of a tar archive from others: by its name and its size.
-
-    Args:
-        blocks: the one in front of it, or two where its name is too long for one; behind them may stand what is not
-            looked at.
-    """
-    count = 1 if len(blocks) < 2 * BLOCK_BYTES else 2
-    header = blocks[(count - 1) * BLOCK_BYTES : count * BLOCK_BYTES]
-    more = blocks[: (count - 1) * BLOCK_BYTES]
-    return count << 32 | crc32(header[:100] + header[124:136] + header[345:500] + more)
-
-
 @dataclass(frozen=True, slots=True)
 class FileSpan:
     """A stretch of a file, such as a file in an archive."""
@@ -100,8 +84,6 @@ class FileSpan:
     begin: int
     """In bytes."""
     nbytes: int
-    header: int | None = None
-    """Of a file in an archive, ``header_hash`` of what is in front of it; None compares nothing."""
 
     def __str__(self) -> str:
         return f"{self.path} from byte {self.begin:,} on"
@@ -110,17 +92,12 @@ class FileSpan:
         """What it holds.
 
         Raises:
-            SampleError: the file ends within it, cannot be read, or has another file there by now.
+            SampleError: the file ends within it, or cannot be read.
         """
-        before = 0 if self.header is None else (self.header >> 32) * BLOCK_BYTES
         try:
-            content = read_bytes(self.path, self.begin - before, self.begin + self.nbytes)
+            content = read_bytes(self.path, self.begin, self.begin + self.nbytes)
         except OSError as error:
             raise SampleError(f"{self.path.name} cannot be read ({error})") from error
-        if before:
-            if header_hash(content[:before]) != self.header:
-                raise SampleError(CHANGED)
-            content = content[before:]
         if len(content) < self.nbytes:
             raise SampleError(f"{self.path.name} breaks off in it: {len(content):,} of {self.nbytes:,} bytes are there")
         return content

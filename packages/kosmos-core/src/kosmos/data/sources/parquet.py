@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from kosmos.data.foreign import first_line
 from kosmos.data.free_memory import memory
-from kosmos.data.open_files import CHANGED
 from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows, shape_of
 from kosmos.data.sources.columns import Row, there
 from kosmos.data.sources.features import Features, features_of_schema
@@ -142,7 +141,6 @@ class ParquetTable:
                 groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
                 sizes, nbytes = [g.num_rows for g in groups], [_nbytes(g, schema.names) for g in groups]
             self._changed = path.stat().st_mtime_ns
-            self._group_nbytes = np.array([g.total_byte_size for g in groups], np.int64)
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{path}: no readable parquet file ({first_line(error)})") from error
         self.features: Features = features_of_schema(schema.metadata)
@@ -207,18 +205,9 @@ class ParquetTable:
     def _group(self, group: int, columns: tuple[str, ...]) -> Any:
         def read() -> Any:
             with FOOTERS.open(self.path) as file:
-                self._check_same(file.metadata, group)
                 return read_group(file, self.path, group, list(columns))
 
         return KEPT.get((self.path, self._changed, columns, group), read)
-
-    def _check_same(self, metadata: Any, group: int) -> None:
-        """Raises SampleError where the file has other row groups than its rows were found in."""
-        if metadata.num_row_groups == len(self.ends):
-            now, begin = metadata.row_group(group), int(self.ends[group - 1]) if group else 0
-            if (now.num_rows, now.total_byte_size) == (self.ends[group] - begin, self._group_nbytes[group]):
-                return
-        raise SampleError(CHANGED)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
         with pq.ParquetFile(self.path) as file:

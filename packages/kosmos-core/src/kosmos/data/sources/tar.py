@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.document import BLOCK_BYTES, FileSpan, header_hash
+from kosmos.data.document import FileSpan
 from kosmos.data.foreign import first_line
 from kosmos.data.open_files import forget
 from kosmos.data.sources import placed_members
@@ -61,13 +61,9 @@ _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 
 
 class _Member(tarfile.TarInfo):
-    block: bytes
-    """The last one of its header, which is in front of the file."""
-
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
         member = super().frombuf(buf, encoding, errors)
-        member.block = bytes(buf)
         if member.type in _OF_THE_NEXT and member.size > MOST_HEADER_BYTES:
             raise ValueError(f"a header of {member.size:,} bytes, over the limit of {MOST_HEADER_BYTES:,}")
         return member
@@ -88,8 +84,6 @@ class TarTable:
     """Where each file begins in the archive, in bytes: [files]."""
     nbytes: NDArray[np.int64]
     """Its size: [files]."""
-    headers: NDArray[np.int64]
-    """See ``FileSpan.header``: [files]."""
     modalities: Mapping[str, str]
     """Suffix, with its number where it has one, to the modality that it means."""
     wanted: frozenset[str]
@@ -234,7 +228,7 @@ class TarTable:
             raise SampleError(f".{suffix}: is stored with holes; write the archive without --sparse")
         if nbytes > most:
             raise SampleError(f".{suffix}: {nbytes:,} bytes, over the limit of {most:,}")
-        return FileSpan(self.path, begin, nbytes, self.headers.item(file))
+        return FileSpan(self.path, begin, nbytes)
 
 
 def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout, left_out: Counter[str]) -> TarTable:
@@ -266,7 +260,7 @@ def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout, le
     unplaced = {kind: meant[0] for kind, meant in binary.items() if kind not in modalities and told.isdisjoint(meant)}
     table = TarTable(
         path, keys, known["first"], PackedKinds.of(kinds, known["suffixes"]), known["begin"], known["nbytes"],
-        known["headers"], modalities, wanted, frozenset(binary), unplaced if isinstance(layout, DefaultLayout) else {},
+        modalities, wanted, frozenset(binary), unplaced if isinstance(layout, DefaultLayout) else {},
         layout.columns.get(TEXTS, TEXTS), tuple(layout.columns.get(role, role) for role in ORDERED),
     )  # fmt: skip
     counts = np.bincount(known["suffixes"], minlength=len(kinds)).tolist()
@@ -283,7 +277,7 @@ def index_tar(path: Path) -> Record:
     Raises:
         DataError: see ``open_tar``.
     """
-    names: dict[str, tuple[int, int, int]] = {}
+    names: dict[str, tuple[int, int]] = {}
     links = 0
     try:
         with path.open("rb") as file:
@@ -291,8 +285,7 @@ def index_tar(path: Path) -> Record:
                 if member.islnk() and member.linkname in names:
                     names[member.name] = names[member.linkname]
                 elif member.isreg():
-                    size = SPARSE if member.sparse is not None else member.size
-                    place = member.offset_data, size, header_hash(_header(file, member))
+                    place = member.offset_data, SPARSE if member.sparse is not None else member.size
                     names[member.name + "/" * (member.name in names)] = place  # a second one, which its sample tells of
                 else:
                     links += not member.isdir()
@@ -305,15 +298,7 @@ def index_tar(path: Path) -> Record:
     return _by_sample(names) | {"links": np.array([links])}
 
 
-def _header(file: BinaryIO, member: _Member) -> bytes:
-    """The block in front of a file, and the one in front of that where it belongs to it, too."""
-    if member.offset == member.offset_data - BLOCK_BYTES:
-        return member.block
-    file.seek(member.offset_data - 2 * BLOCK_BYTES)  # ``tarfile`` goes to its place itself
-    return file.read(2 * BLOCK_BYTES)
-
-
-def _members(file: BinaryIO) -> Iterator[_Member]:
+def _members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
     """What an archive holds. ``tarfile`` itself takes a damaged header for the end."""
     if file.read(6).startswith(_COMPRESSED):
         raise ValueError("it is compressed, and has to be unpacked first")
@@ -326,7 +311,7 @@ def _members(file: BinaryIO) -> Iterator[_Member]:
             end = member.offset_data + (member.size if member.isreg() and member.sparse is None else 0)
             if not place < archive.offset or member.size < 0 or end > size:
                 raise ValueError(f"it breaks off or is damaged at byte {member.offset}")
-            yield cast(_Member, member)
+            yield member
             place = archive.offset
         file.seek(archive.offset)
         rest = iter(lambda: file.read(1 << 20), b"")
@@ -335,7 +320,7 @@ def _members(file: BinaryIO) -> Iterator[_Member]:
             raise ValueError(f"it breaks off, is damaged, or another one begins at byte {archive.offset}")
 
 
-def _by_sample(names: Mapping[str, tuple[int, int, int]]) -> Record:
+def _by_sample(names: Mapping[str, tuple[int, int]]) -> Record:
     """Files in the order of their samples, which is that in which these begin; neighbours they need not be."""
     keys: dict[str, int] = {}
     owners, suffixes, places = [], [], []
@@ -347,7 +332,7 @@ def _by_sample(names: Mapping[str, tuple[int, int, int]]) -> Record:
             places.append(place)
     order = np.argsort(np.array(owners, np.int64), kind="stable")
     kinds = PackedKinds(suffixes)
-    begin, nbytes, headers = np.array(places, np.int64).reshape(-1, 3)[order].T
+    begin, nbytes = np.array(places, np.int64).reshape(-1, 2)[order].T
     texts = {"keys": PackedTexts(list(keys)), "kinds": PackedTexts(kinds.kinds)}
     return {
         **{f"{name}_{part}": array for name, text in texts.items() for part, array in text.arrays().items()},
@@ -355,7 +340,6 @@ def _by_sample(names: Mapping[str, tuple[int, int, int]]) -> Record:
         "suffixes": kinds.numbers[order],
         "begin": np.ascontiguousarray(begin),
         "nbytes": np.ascontiguousarray(nbytes),
-        "headers": np.ascontiguousarray(headers),
     }
 
 
