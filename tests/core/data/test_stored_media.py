@@ -67,7 +67,7 @@ def read(monkeypatch):
     begins = []
     real = document.read_bytes
     monkeypatch.setattr(
-        document, "read_bytes", lambda path, begin, end: (begins.append(begin), real(path, begin, end))[1]
+        document, "read_bytes", lambda path, begin, *more: (begins.append(begin), real(path, begin, *more))[1]
     )
     return begins
 

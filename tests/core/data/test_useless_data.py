@@ -9,7 +9,7 @@ import pytest
 
 from kosmos import make_run, open_sources
 from kosmos.data.feeder import open_feeder
-from kosmos.data.open_files import CHANGED
+from kosmos.data.file_state import CHANGED
 from kosmos.data.quarantine import Incident, UselessData
 from kosmos.plugins import load_core
 from support.faulty import Numbered

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kosmos.data.file_state import State
 from kosmos.data.open_files import read_bytes
 from kosmos.errors import NoSuchPart, SampleError
 
@@ -84,6 +85,9 @@ class FileSpan:
     begin: int
     """In bytes."""
     nbytes: int
+    state: State | None = None
+    """Bytes of the whole file, and the time of its last change in nanoseconds (``st_mtime_ns``), when it was found what
+    lies in it: of a file that is another by now nothing is read. None reads it whatever it is."""
 
     def __str__(self) -> str:
         return f"{self.path} from byte {self.begin:,} on"
@@ -92,10 +96,10 @@ class FileSpan:
         """What it holds.
 
         Raises:
-            SampleError: the file ends within it, or cannot be read.
+            SampleError: the file ends within it, was changed, or cannot be read.
         """
         try:
-            content = read_bytes(self.path, self.begin, self.begin + self.nbytes)
+            content = read_bytes(self.path, self.begin, self.begin + self.nbytes, self.state)
         except OSError as error:
             raise SampleError(f"{self.path.name} cannot be read ({error})") from error
         if len(content) < self.nbytes:

@@ -5,37 +5,53 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from threading import Lock
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
-from kosmos.data.unpacked import unpacked
+from kosmos.data.file_state import CHANGED, State, has_changed, state_of
+from kosmos.data.unpacked import is_packed, unpacked
+from kosmos.errors import SampleError
+from kosmos.open_limit import IN_VAIN, may_open
 
 MOST_OPEN = 32
-"""Files that a process keeps open, those read last."""
-CHANGED = (
-    "no row is here any more: the file was changed after its rows were found; leave data as they are while they are "
-    "read, and write others under another name"
-)
-"""Of a row that is where it was no more."""
+"""Files that a process keeps open, those read last; fewer where it may open few."""
 MOST_AT_ONCE = 1 << 30
 """Bytes of one read: macOS refuses more than 2 GiB, and Linux reads no more."""
 
-_open: dict[str, int] = {}
+
+class _Open(NamedTuple):
+    descriptor: int
+    state: State | None
+    """Of a compressed file as it was when it was opened, which what it was unpacked into does not tell."""
+
+
+_open: dict[str, _Open] = {}
 _lock = Lock()
 
 
-def read_bytes(path: Path, begin: int, end: int) -> bytes:
+def read_bytes(path: Path, begin: int, end: int, known: State | None = None, *, may_grow: bool = False) -> bytes:
     """Bytes ``begin`` to ``end`` of a file, unpacked where it is compressed; fewer where it ends.
+
+    Args:
+        known: what it was when its rows were found; None reads it whatever it is now.
+        may_grow: as of ``has_changed``.
 
     Raises:
         OSError: it cannot be opened or read.
+        SampleError: it is another than it was.
     """
     parts: list[bytes] = []
     with _lock:
-        descriptor = _descriptor(_key(path))
+        descriptor, state = _descriptor(_key(path))
         while begin < end and (part := os.pread(descriptor, min(end - begin, MOST_AT_ONCE), begin)):
             parts.append(part)  # over a network it may be less than was asked for
             begin += len(part)
-    return b"".join(parts)
+        if known is not None:
+            if state is None:  # looked at behind the read, so that what is written meanwhile is noticed
+                found = os.fstat(descriptor)
+                state = found.st_size, found.st_mtime_ns
+            if state != known and has_changed(state, known, may_grow=may_grow):
+                raise SampleError(CHANGED)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def open_rows(path: Path) -> BinaryIO:
@@ -46,27 +62,42 @@ def open_rows(path: Path) -> BinaryIO:
 def forget(path: Path) -> None:
     """Open the file anew at the next read: what is known of its rows is of the file that is there now."""
     with _lock:
-        descriptor = _open.pop(_key(path), None)
-        if descriptor is not None:
-            os.close(descriptor)
+        if (found := _open.pop(_key(path), None)) is not None:
+            os.close(found.descriptor)
 
 
 def forget_all() -> None:
     """Close what is open: after a look at some rows, so that processes that are forked get none of it."""
     with _lock:
-        while _open:
-            os.close(_open.popitem()[1])
+        _close_all()
+
+
+def _close_all() -> None:
+    while _open:
+        os.close(_open.popitem()[1].descriptor)
 
 
 def _key(path: Path) -> str:
-    return str(path) if path.is_absolute() else os.path.abspath(path)
+    name = str(path)
+    return name if name.startswith("/") else os.path.abspath(name)
 
 
-def _descriptor(key: str) -> int:
-    descriptor = _open.pop(key, None)
-    if descriptor is None:
-        descriptor = os.open(unpacked(Path(key)), os.O_RDONLY | os.O_CLOEXEC)
-    _open[key] = descriptor  # the one used last at the end
-    if len(_open) > MOST_OPEN:
-        os.close(_open.pop(next(iter(_open))))
-    return descriptor
+def _descriptor(key: str) -> _Open:
+    found = _open.pop(key, None)
+    if found is None:
+        while len(_open) >= may_open(MOST_OPEN):
+            os.close(_open.pop(next(iter(_open))).descriptor)
+        try:
+            found = _opened(Path(key))
+        except OSError as error:
+            if error.errno not in IN_VAIN or not _open:
+                raise
+            _close_all()
+            found = _opened(Path(key))
+    _open[key] = found  # the one used last at the end
+    return found
+
+
+def _opened(path: Path) -> _Open:
+    state = state_of(path) if is_packed(path.name) else None
+    return _Open(os.open(unpacked(path), os.O_RDONLY | os.O_CLOEXEC), state)

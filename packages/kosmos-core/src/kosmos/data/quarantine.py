@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kosmos.data.file_state import CHANGED
 from kosmos.data.ledger_codes import MEDIUM, document_of
-from kosmos.data.open_files import CHANGED
 from kosmos.errors import DataError, QuarantineFull
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ def _read(source: bytes | Path | FileSpan, begin: int, nbytes: int) -> bytes:
     if isinstance(source, bytes):
         return source[begin : begin + nbytes]
     span = source if isinstance(source, FileSpan) else FileSpan(source, 0, source.stat().st_size)
-    return FileSpan(span.path, span.begin + begin, min(nbytes, span.nbytes - begin)).read()
+    return FileSpan(span.path, span.begin + begin, min(nbytes, span.nbytes - begin), span.state).read()
 
 
 def in_front(examples: Sequence[Sequence[Segment]], question: Sequence[Segment]) -> tuple[Segment, ...]:

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from kosmos.data.file_state import states_of
 from kosmos.data.foreign import first_line
 from kosmos.data.open_files import forget, open_rows
 from kosmos.data.sources.columns import Row
@@ -73,8 +74,7 @@ class DelimitedTable(JsonlTable):
     def is_in_quotes(self, index: int, value: str) -> bool:
         """Whether a value stands in quotes in the file, as who writes them means all that is between them."""
         try:
-            path = self.files[self.file.item(index)]
-            line = self._line(path, self.offset.item(index), self.end.item(index))
+            line = self._line(self.file.item(index), self.offset.item(index), self.end.item(index))
         except (OSError, SampleError):
             return False
         return '"{}"'.format(value.replace('"', '""')).encode() in line
@@ -113,6 +113,7 @@ def index_delimited(path: Path, delimiter: str = "", header: Sequence[str] = ())
             where lines may end in quotes.
     """
     forget(path)
+    states = states_of([path])
     try:
         with open_rows(path) as stream:
             names, delimiter, first = _header(stream, path, delimiter, tuple(header))
@@ -128,7 +129,7 @@ def index_delimited(path: Path, delimiter: str = "", header: Sequence[str] = ())
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     begin, end, line = known["places"]
     number = np.zeros(len(begin), np.int32)
-    return DelimitedTable((path,), number, begin, end, line, names, delimiter, given=bool(header))
+    return DelimitedTable((path,), number, begin, end, line, states, names, delimiter, given=bool(header))
 
 
 def _nested(field: str, name: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kosmos.data.file_state import StatesInTime, states_of
 from kosmos.data.foreign import first_line
 from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows, shape_of
 from kosmos.data.sources.columns import Row, there
@@ -36,6 +37,8 @@ class HubTable:
         self.folder = folder
         # In arrow form nothing is decoded: media come as the bytes and the path that are stored.
         self.dataset = self._every = dataset.with_format("arrow")
+        files = tuple(Path(file["filename"]) for file in dataset.cache_files)
+        self.files = StatesInTime(files, states_of(files))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the columns that no worker has a use for."""
@@ -62,6 +65,7 @@ class HubTable:
         self.dataset = self.dataset.select_columns(list(self.columns))
 
     def row(self, index: int) -> Row:
+        self.files.check()
         with reading("row"):
             table = self.dataset[index]
         return read_row(table, 0, self.features)

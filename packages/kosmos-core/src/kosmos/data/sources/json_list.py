@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from kosmos.data.file_state import states_of
 from kosmos.data.open_files import forget, open_rows
 from kosmos.data.sources import json_pieces
 from kosmos.data.sources.columns import Row
@@ -70,6 +71,7 @@ def index_json(path: Path, field: str = "") -> JsonlTable:
         DataError: it cannot be read, is UTF-16, is neither, or its list breaks off or is no JSON.
     """
     forget(path)
+    states = states_of([path])
     try:
         with open_rows(path) as stream:
             head = stream.read(json_pieces.PIECE)
@@ -97,7 +99,7 @@ def index_json(path: Path, field: str = "") -> JsonlTable:
         raise DataError(f"{path}: {error}; without its rest nobody can say where rows end") from error
     begins, ends = known["places"]
     numbers = np.arange(len(begins), dtype=np.int64)
-    return JsonListTable((path,), np.zeros(len(begins), np.int32), begins, ends, numbers)
+    return JsonListTable((path,), np.zeros(len(begins), np.int32), begins, ends, numbers, states)
 
 
 def first_row(path: Path, field: str = "") -> Row:

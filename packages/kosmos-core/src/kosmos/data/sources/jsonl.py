@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.open_files import CHANGED, forget, open_rows, read_bytes
+from kosmos.data.file_state import CHANGED, state_at, states_of
+from kosmos.data.open_files import forget, open_rows, read_bytes
 from kosmos.data.sources.columns import Row, kind_of
 from kosmos.data.sources.encoding import not_utf8, refuse_wide
 from kosmos.data.sources.layout import Layout
@@ -72,6 +73,8 @@ class JsonlTable:
     """Where it ends: [rows]."""
     line: NDArray[np.int64]
     """Its line, from 1: [rows]."""
+    states: NDArray[np.int64]
+    """What the files were when their rows were found, as ``states_of`` gives it: [files, 2]."""
     are_lines: ClassVar[bool] = True
     """Whether a row ends where a line does."""
 
@@ -90,18 +93,21 @@ class JsonlTable:
 
     def row(self, index: int) -> Row:
         try:
-            path = self.files[self.file.item(index)]
-            line = self._line(path, self.offset.item(index), self.end.item(index))
+            line = self._line(self.file.item(index), self.offset.item(index), self.end.item(index))
         except OSError as error:
             raise SampleError(f"cannot be read ({error})") from error
         return self.parse(line)
 
-    def _line(self, path: Path, begin: int, end: int) -> bytes:
-        """What stands there. Raises SampleError where a file that was written anew has no row there, and OSError."""
+    def _line(self, file: int, begin: int, end: int) -> bytes:
+        """What stands there. Raises SampleError where a file that was written anew has no row there, and OSError.
+
+        Rows may be added to lines, as is seen by those that were there.
+        """
+        path, known = self.files[file], state_at(self.states, file)
         if end - begin > MAX_ROW_BYTES:
-            return read_bytes(path, begin, begin + MAX_ROW_BYTES + 1)  # to be refused
+            return read_bytes(path, begin, begin + MAX_ROW_BYTES + 1, known, may_grow=self.are_lines)  # to be refused
         first = max(begin - 1, 0)
-        read = read_bytes(path, first, end)
+        read = read_bytes(path, first, end, known, may_grow=self.are_lines)
         line = read[begin - first :]
         is_line = (
             not self.are_lines
@@ -162,10 +168,11 @@ def index_jsonl(files: Sequence[Path]) -> JsonlTable:
     Raises:
         DataError: a file cannot be read, or is UTF-16.
     """
+    states = states_of(files)
     found = [_lines(path) for path in files]
     number = np.repeat(np.arange(len(found), dtype=np.int32), [len(lines) for lines in found])
     begin, end, line = np.ascontiguousarray(np.concatenate(found).T)
-    return JsonlTable(tuple(files), number, begin, end, line)
+    return JsonlTable(tuple(files), number, begin, end, line, states)
 
 
 def mentions(path: Path, words: Sequence[bytes]) -> bool:

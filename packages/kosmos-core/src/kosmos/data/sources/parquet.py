@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from kosmos.data.file_state import CHANGED, State, check_state, state_of
 from kosmos.data.foreign import first_line
 from kosmos.data.free_memory import memory
 from kosmos.data.sources.arrow import plain_columns, present_values, read_row, reading, shadow_rows, shape_of
@@ -43,8 +44,8 @@ MOST_MISSED = 10_000
 MOST_FOOTER_BYTES = 16 << 20
 """Of footers that a process keeps, as they lie in the files; the last one however large it is."""
 
-Group = tuple[Path, int, tuple[str, ...], int]
-"""Path of a file, time of its last change, columns, number of the row group."""
+Group = tuple[Path, State, tuple[str, ...], int]
+"""Path of a file, what it was when its row groups were found, columns, number of the row group."""
 
 
 @dataclass(slots=True)
@@ -104,17 +105,21 @@ class KeptFooters:
 
     def __init__(self) -> None:
         self.footers: OrderedDict[tuple[Path, int, int], Any] = OrderedDict()
-        """By a file's path, the time of its last change and its size."""
+        """By a file's path, its size and the time of its last change."""
         self._nbytes = 0
 
-    def open(self, path: Path) -> Any:
+    def open(self, path: Path, state: State) -> Any:
         """The file, to read row groups from.
+
+        Args:
+            state: what it was when these were found.
 
         Raises:
             OSError, ArrowException: it cannot be read.
+            SampleError: it is another than it was.
         """
-        state = path.stat()
-        key = path, state.st_mtime_ns, state.st_size
+        check_state(path, state)
+        key = path, *state
         if (known := self.footers.get(key)) is not None:
             self.footers.move_to_end(key)
             return pq.ParquetFile(path, metadata=known)
@@ -136,11 +141,11 @@ class ParquetTable:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            self._state = state_of(path)
             with pq.ParquetFile(path) as file:
                 schema = file.schema_arrow
                 groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
                 sizes, nbytes = [g.num_rows for g in groups], [_nbytes(g, schema.names) for g in groups]
-            self._changed = path.stat().st_mtime_ns
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{path}: no readable parquet file ({first_line(error)})") from error
         self.features: Features = features_of_schema(schema.metadata)
@@ -204,12 +209,16 @@ class ParquetTable:
 
     def _group(self, group: int, columns: tuple[str, ...]) -> Any:
         def read() -> Any:
-            with FOOTERS.open(self.path) as file:
-                return read_group(file, self.path, group, list(columns))
+            with FOOTERS.open(self.path, self._state) as file:
+                table = read_group(file, self.path, group, list(columns))
+            check_state(self.path, self._state)  # it may have been written as it was read
+            return table
 
-        return KEPT.get((self.path, self._changed, columns, group), read)
+        return KEPT.get((self.path, self._state, columns, group), read)
 
     def scan(self, layout: Layout) -> Iterator[Row | SampleError]:
+        if state_of(self.path) != self._state:
+            raise DataError(f"{self.path}: {CHANGED}")
         with pq.ParquetFile(self.path) as file:
             plain = plain_columns(file.schema_arrow)
             check_group(layout.columns, file.schema_arrow.names, plain)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kosmos.data.document import FileSpan
+from kosmos.data.file_state import State, state_at, states_of
 from kosmos.data.foreign import first_line
 from kosmos.data.open_files import forget
 from kosmos.data.sources import placed_members
@@ -74,6 +75,8 @@ class TarTable:
     """The samples of a tar file (a ``Table``)."""
 
     path: Path
+    state: State
+    """What the archive was when its samples were found."""
     keys: PackedTexts
     """Names of the samples: [rows]."""
     first: NDArray[np.int64]
@@ -228,7 +231,7 @@ class TarTable:
             raise SampleError(f".{suffix}: is stored with holes; write the archive without --sparse")
         if nbytes > most:
             raise SampleError(f".{suffix}: {nbytes:,} bytes, over the limit of {most:,}")
-        return FileSpan(self.path, begin, nbytes)
+        return FileSpan(self.path, begin, nbytes, self.state)
 
 
 def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout, left_out: Counter[str]) -> TarTable:
@@ -242,6 +245,7 @@ def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout, le
         DataError: it is no tar file, is compressed, damaged or breaks off; several modalities claim a suffix.
     """
     forget(path)
+    state = state_at(states_of([path]), 0)
     record = ScanRecord("files of an archive", [path])
     if (known := record.read()) is None:
         known = index_tar(path)
@@ -259,7 +263,7 @@ def open_tar(path: Path, claims: Mapping[str, Sequence[str]], layout: Layout, le
     }
     unplaced = {kind: meant[0] for kind, meant in binary.items() if kind not in modalities and told.isdisjoint(meant)}
     table = TarTable(
-        path, keys, known["first"], PackedKinds.of(kinds, known["suffixes"]), known["begin"], known["nbytes"],
+        path, state, keys, known["first"], PackedKinds.of(kinds, known["suffixes"]), known["begin"], known["nbytes"],
         modalities, wanted, frozenset(binary), unplaced if isinstance(layout, DefaultLayout) else {},
         layout.columns.get(TEXTS, TEXTS), tuple(layout.columns.get(role, role) for role in ORDERED),
     )  # fmt: skip

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos.data.open_files import CHANGED, forget, open_rows, read_bytes
+from kosmos.data.file_state import CHANGED, state_at, states_of
+from kosmos.data.open_files import forget, open_rows, read_bytes
 from kosmos.data.sources.columns import Row, checked_text
 from kosmos.data.sources.encoding import HEAD_BYTES, not_utf8, refuse_wide_text
 from kosmos.data.sources.layout import Layout
@@ -45,6 +46,8 @@ class TextTable:
     """Byte behind the last: [documents]."""
     line: NDArray[np.int64]
     """Its first line, from 1: [documents]."""
+    states: NDArray[np.int64]
+    """What the files were when they were cut, as ``states_of`` gives it: [files, 2]."""
     one_a_line: bool = False
     """Whether each is a line, and not a stretch of text."""
 
@@ -67,9 +70,10 @@ class TextTable:
         return self.cuts_texts and index + 1 < len(self) and bool(self.file[index] == self.file[index + 1])
 
     def row(self, index: int) -> Row:
-        begin, end, path = int(self.begin[index]), int(self.end[index]), self.files[self.file[index]]
+        begin, end, file = int(self.begin[index]), int(self.end[index]), self.file.item(index)
+        path = self.files[file]
         try:
-            data = read_bytes(path, begin, end)
+            data = read_bytes(path, begin, end, state_at(self.states, file))
             if len(data) < end - begin:
                 raise SampleError(CHANGED)
             try:
@@ -112,6 +116,7 @@ def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_char
     """
     for path in files:
         forget(path)
+    states = states_of(files)
     record = ScanRecord(f"text in pieces of {chunk_chars}", files)
     if (known := record.read()) is None:
         found = open_each(files, lambda path: _pieces(path, chunk_chars))
@@ -121,12 +126,13 @@ def index_text(files: Sequence[Path], splits: Sequence[Split | None], chunk_char
         }
         record.write(known)
     begin, end, line = known["pieces"]
-    return TextTable(tuple(files), tuple(splits), known["file"], begin, end, line)
+    return TextTable(tuple(files), tuple(splits), known["file"], begin, end, line, states)
 
 
 def index_prompts(path: Path) -> TextTable:
     """The lines of a text file as documents, without their ends; blank ones are none. Raises as ``index_text``."""
     forget(path)
+    states = states_of([path])
     found, place = [], 0
     try:
         with open_rows(path) as stream:
@@ -138,7 +144,7 @@ def index_prompts(path: Path) -> TextTable:
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     begin, end, numbers = np.array(found, np.int64).reshape(-1, 3).T
-    return TextTable((path,), (None,), np.zeros(len(found), np.int32), begin, end, numbers, one_a_line=True)
+    return TextTable((path,), (None,), np.zeros(len(found), np.int32), begin, end, numbers, states, one_a_line=True)
 
 
 def _pieces(path: Path, chunk_chars: int) -> NDArray[np.int64]:
