@@ -359,7 +359,7 @@ def test_compressed_rows_that_are_not_read_are_warned_of(tmp_path, capsys):
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "a.jsonl").write_text('{"text": "one"}\n' * 9)
     (tmp_path / "rows" / "b.jsonl.gz").write_bytes(b"x")
-    warned = "rows: 1 file is compressed (.jsonl.gz) and not read; decompress it first (gunzip), or name it as a source"
+    warned = "rows: 1 file is compressed (.jsonl.gz) and not read; name it as a source ('FOLDER/*.jsonl.gz')"
     assert f"\nwarning   {warned}\n" in data(capsys, tmp_path / "rows", "--check")[1]
     main(["train", "--data", str(tmp_path / "rows"), *SMALL, "train.steps=1", f"output={tmp_path / 'run'}"])
     assert f"warning: {warned}\n" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 from itertools import permutations
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.data.sources.places import Places
+from kosmos.data.sources.since import opened_before
 from kosmos.errors import DataError
-from kosmos.patterns import files_of, is_pattern, matched, pattern_name
+from kosmos.patterns import files_of, is_pattern, matched, pattern_name, told_of_brackets
 from kosmos.plugins import load_core
 from kosmos.run_file import with_absolute_sources
 from kosmos.run_sources import open_both, open_named
@@ -190,3 +192,72 @@ def test_a_run_of_a_pattern_goes_on_from_elsewhere_and_is_scored(files: Path, mo
     (source,) = open_named(run.composition.config, run.composition.registry, ["../d/*8.jsonl"], said.append)
     assert len(source) == 10
     assert "shares files with the run's source" in said[0]
+
+
+@pytest.fixture
+def packed(files: Path, monkeypatch) -> None:
+    """Some of the parts compressed, one of them beside what it was made of."""
+    monkeypatch.setenv("KOSMOS_CACHE", str(files / "cache"))
+    for number, (suffix, write) in {9: (".gz", gzip.compress), 10: (".xz", lzma.compress)}.items():
+        plain = Path(f"d/part-{number:03}.jsonl")
+        Path(f"{plain}{suffix}").write_bytes(write(plain.read_bytes()))
+        plain.unlink()
+    Path("d/part-008.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a copy"}\n'))
+    Path("d/part-012.csv.gz").write_bytes(gzip.compress(b"text\nof another kind\n"))
+
+
+def test_compressed_files_among_those_of_a_pattern_are_read_too(packed: None) -> None:
+    trained, held_out = opened("d/part-*", held_out=0.25)
+    assert len(trained) + len(held_out) == 40
+    assert trained.left_out == {".jsonl.gz": 1, ".csv.gz": 1}
+    texts = {source.document(n).segments[0].text for source in (trained, held_out) for n in range(len(source))}
+    assert texts == {f"d/part-{number:03}.jsonl {row}" for number in range(8, 12) for row in range(10)}
+    assert len(opened("d/part-*.jsonl")[0]) + len(opened("d/part-*.jsonl")[1]) == 20
+
+
+def test_a_run_begun_before_that_goes_on_with_the_files_that_it_had(packed: None) -> None:
+    with opened_before(lacking=["patterns"]):
+        trained, held_out = opened("d/part-*", held_out=0.25)
+    assert len(trained) + len(held_out) == 20
+    assert trained.left_out == {".jsonl.gz": 2, ".jsonl.xz": 1, ".csv.gz": 1}
+
+
+def test_json_files_of_lines_are_read_compressed_and_not(packed: None) -> None:
+    Path("j").mkdir()
+    Path("j/a.json").write_text('{"text": "a"}\n{"text": "b"}\n')
+    Path("j/b.json.gz").write_bytes(gzip.compress(b'{"text": "c"}\n'))
+    trained, held_out = opened("j/*", held_out=0.5)
+    assert len(trained) + len(held_out) == 3
+    Path("j/a.json").write_text('[{"text": "a"}]')
+    with pytest.raises(DataError, match=r"name each file as a source \(--data j/a\.json, --data j/b\.json\.gz\)"):
+        opened("j/*")
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        (
+            "d/part-00[8-9].jsonl",
+            "is no pattern here, since names may hold brackets; write d/part-00{8..9}.jsonl",
+        ),
+        ("d/part-0[01][89].jsonl", "; write d/part-0{0,1}{8,9}.jsonl"),
+        ("d/p[a-cx]rt-*.jsonl", "; write d/p{a,b,c,x}rt-*.jsonl"),
+        ("d/part-00[!7].jsonl", "; name the files one by one"),
+    ],
+)
+def test_brackets_of_a_shell_are_told_of_as_braces(path: str, advice: str) -> None:
+    with pytest.raises(DataError) as raised:
+        opened(path)
+    assert str(raised.value).endswith(advice)
+
+
+def test_brackets_of_a_folder_that_is_there_are_no_pattern() -> None:
+    Path("d [2024]").mkdir()
+    assert told_of_brackets("d [2024]/x.jsonl") == ""
+
+
+def test_an_empty_file_is_told_of_before_others_are_opened() -> None:
+    Path("empty.jsonl").touch()
+    Path("broken.jsonl").write_text("no row\n")
+    with pytest.raises(DataError, match=r"^data\.sources\.1: empty\.jsonl: holds no rows \(0 bytes\)"):
+        opened("broken.jsonl", "empty.jsonl")

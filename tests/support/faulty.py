@@ -5,6 +5,7 @@ Like a good plugin's this module imports no torch, so that workers that die all 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -102,7 +103,7 @@ class DiesOnArrival(Numbered):
 
 def meet(fate: str | None, row: int) -> None:
     """What happens: an exception by its name, a signal by its, ``hang``; ``NAME unless FILE``, which makes the file;
-    ``wait for FILE``."""
+    ``wait for FILE``; ``no descriptors``."""
     match (fate or "").split():
         case []:
             return
@@ -110,6 +111,8 @@ def meet(fate: str | None, row: int) -> None:
             os._exit(7)
         case ["hang"]:
             time.sleep(3600)
+        case ["no", "descriptors"]:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a file")
         case ["wait", "for", path]:
             while not Path(path).exists():
                 time.sleep(0.01)

@@ -39,6 +39,7 @@ from kosmos.errors import (
     unwritable,
 )
 from kosmos.interrupts import came
+from kosmos.open_limit import too_many_open
 from kosmos.plugins import Registry, load_core, load_plugins
 from kosmos.selection import only_plugins
 from kosmos.usage import in_words, refuse_repeated
@@ -92,6 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KosmosError as error:
         if came() and not isinstance(error, Interrupted):
             return say_interrupted()
+        if "ulimit -n" not in str(error):
+            error = too_many_open(error) or error
         return error.exit_status if error.elsewhere else _report(error.line(), error.exit_status, debug=debug)
     except _UsageError as error:
         return _report(f"error[usage]: {in_words(error)}", 2, debug=debug)
@@ -105,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and _is_of_output(error):
             full = unwritable(error.filename or "output", error, "make room, or write elsewhere")
             return _report(full.line(), full.exit_status, debug=debug)
+        if (many := too_many_open(error)) is not None:
+            return _report(many.line(), many.exit_status, debug=debug)
         if is_out_of_memory(error):
             line = f"error[{TrainingError.code}]: out of memory: {cause(error)}; {SMALLER}"
             return _report(line, TrainingError.exit_status, debug=debug)

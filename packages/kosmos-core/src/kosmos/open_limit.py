@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import resource
+import os
 
 from kosmos.errors import TrainingError
 
@@ -11,7 +11,9 @@ IN_VAIN = (errno.EMFILE, errno.ENFILE)
 """Errors of a process, or of a machine, that may open no more files."""
 SHARE = 4
 """A quarter of what a process may open is for files of rows: libraries, workers and logs need the others."""
-ADVICED = 4096
+ADVISED = 4096
+"""As many are enough for any number of files of rows."""
+_MOST_CAUSES, _MOST_WORDS = 32, 200
 
 
 class TooManyOpen(TrainingError):
@@ -22,6 +24,8 @@ class TooManyOpen(TrainingError):
 
 def most_open() -> int:
     """Files that this process may have open; a large number where that is not limited."""
+    import resource  # which Windows lacks, where the command says that it does not run there
+
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return soft if soft != resource.RLIM_INFINITY else 1 << 30
 
@@ -33,12 +37,15 @@ def may_open(wished: int) -> int:
 
 def too_many_open(error: BaseException | None) -> TooManyOpen | None:
     """What to tell where an error is that no more files can be opened, or was caused by that; None of others."""
-    seen = 0
-    while error is not None and seen < 100:
-        if isinstance(error, OSError) and error.errno in IN_VAIN:
-            return TooManyOpen(told(error.errno, error.filename))
-        error, seen = error.__cause__ or error.__context__, seen + 1
-    return None
+    seen: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if seen is None:
+            break
+        if isinstance(seen, OSError) and seen.errno in IN_VAIN:
+            return TooManyOpen(told(seen.errno, seen.filename))
+        seen = seen.__cause__ or seen.__context__
+    by_words = os.strerror(errno.EMFILE) in str(error)  # of a library, or of another process
+    return TooManyOpen(f"{told(errno.EMFILE)} ({' '.join(str(error).split())[:_MOST_WORDS]})") if by_words else None
 
 
 def told(number: int | None, file: object = None) -> str:
@@ -47,6 +54,6 @@ def told(number: int | None, file: object = None) -> str:
     if number == errno.ENFILE:
         return f"{at}the machine has as many files open as it may have in all; end other programs, or raise fs.file-max"
     return (
-        f"{at}this process has as many files open as it may have ({most_open():,}); raise that (ulimit -n {ADVICED}) "
+        f"{at}this process has as many files open as it may have ({most_open():,}); raise that (ulimit -n {ADVISED}) "
         "and start again"
     )

@@ -20,6 +20,8 @@ from kosmos.errors import DataError
 MOST = 1_000_000
 """Names that braces may stand for."""
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*|\d{1,18}\.\.\d{1,18})\}")
+_BRACKETS = re.compile(r"\[([^\[\]/]+)\]")
+_RANGE = re.compile(r".-.|.", re.DOTALL)
 _BEGIN = re.compile(rf"[*?]|{_BRACES.pattern}")
 
 
@@ -28,6 +30,25 @@ def is_pattern(path: str) -> bool:
     if _BEGIN.search(path) is None or "://" in path or os.path.lexists(path):
         return False
     return _BEGIN.search(path, _known(path)) is not None
+
+
+def told_of_brackets(path: str) -> str:
+    """What to say of a path at which nothing is where its brackets are meant as a shell has them; else nothing."""
+    begin = _known(path)
+    if (found := _BRACKETS.search(path, begin)) is None:
+        return ""
+    advice = "name the files one by one"
+    if not any(body[0] in "!^" for body in _BRACKETS.findall(path, begin)):
+        advice = f"write {path[:begin]}{_BRACKETS.sub(_in_braces, path[begin:])}"
+    return f"{found[0]} is no pattern here, since names may hold brackets; {advice}"
+
+
+def _in_braces(found: re.Match[str]) -> str:
+    """What a shell's brackets stand for, as a pattern has it."""
+    if (numbers := re.fullmatch(r"(\d+)-(\d+)", found[1])) is not None:
+        return f"{{{numbers[1]}..{numbers[2]}}}"
+    parts = _RANGE.findall(found[1])
+    return f"{{{','.join(chr(code) for part in parts for code in range(ord(part[0]), ord(part[-1]) + 1))}}}"
 
 
 def pattern_name(pattern: str) -> str:
@@ -74,7 +95,8 @@ def matched(pattern: str) -> tuple[Path, list[str]]:
         raise DataError(f"data {pattern!r}: no such file {Path(folder) / min(absent)}{count}")
     if not found:
         where = f"there is no folder {folder}" if not os.path.isdir(folder) else f"no file in {folder} is called so"
-        raise DataError(f"data {pattern!r}: no such file: {where}")
+        brackets = f"; {told}" if (told := told_of_brackets(pattern)) else ""
+        raise DataError(f"data {pattern!r}: no such file: {where}{brackets}")
     names = sorted(found)
     firsts = dict(zip(reversed(real_paths(Path(folder) / name for name in names)), reversed(names), strict=True))
     return Path(folder), sorted(firsts.values())

@@ -25,6 +25,7 @@ from kosmos.data.sources.source import unweighed
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
+from kosmos.files import is_empty_file
 from kosmos.given import MADE_BY, check_is, check_list
 from kosmos.patterns import first_file
 from kosmos.plugins import Registry
@@ -67,12 +68,21 @@ def _open_all(config: RunConfig, registry: Registry, entries: Sequence[SourceCon
     entries = config.data.sources if entries is None else entries
     check_list("entries", entries, SourceConfig, "make_run({'data': {'sources': ['a.jsonl']}}).data.sources is one")
     entries = list(entries) or _sample_sets(config, registry)
+    _refuse_empty(registry, entries)
     opened: list[Parts] = []
     for number, entry in enumerate(entries):
         with naming(number, len(entries)):
             parts = _open(config, registry, entry, _place_of(number))
             opened.append(parts if entry.limit is None else FewerToTrainOn(parts, entry.limit, config.data.seed))
     return opened
+
+
+def _refuse_empty(registry: Registry, entries: Sequence[SourceConfig]) -> None:
+    """Raises DataError of a file of 0 bytes among several sources, before one waits for the others to be opened."""
+    for number, entry in enumerate(entries if len(entries) > 1 else ()):
+        with naming(number, len(entries)), suppress(OSError, ValueError):
+            if entry.path not in registry.specs("dataset") and is_empty_file(Path(entry.path)):
+                raise DataError(f"{entry.path}: holds no rows (0 bytes), as after a copy that failed")
 
 
 @contextmanager
@@ -167,6 +177,7 @@ def open_named(
     root: Path | None = None,
     own: Callable[[Sequence[Source]], None] = lambda sources: None,
     reads_more: bool = True,
+    lacking: Collection[str] = (),
 ) -> list[Source]:
     """What a saved run is scored on when data are named, by paths or as entries of ``evaluate.sources``.
 
@@ -177,7 +188,8 @@ def open_named(
         warn: told where data share files with a source of the run, so that some of them may have been trained on.
         root: folder of the media that rows of other data name; None is that of each file.
         own: told those that are sources of the run, to be read as they were in training (``SavedRun.as_begun``).
-        reads_more: whether those are opened by today's rules (``kosmos.train.older_rules.reads_more``).
+        reads_more: whether those are opened by today's rules, and ``lacking`` which of them they are opened without
+            (``kosmos.train.older_rules.rules_of``).
 
     Raises: as ``open_sources``, and ConfigError where a source of the run is to have another ``root``.
     """
@@ -186,7 +198,7 @@ def open_named(
         known, path = _known(config, one), one if isinstance(one, str) else one.path
         if known is not None:
             _refuse_root(root, known[0], path)
-            with opened_before(reads_more=reads_more):
+            with opened_before(reads_more=reads_more, lacking=lacking):
                 opened = _open(config, registry, *known)
             is_trained = isinstance(known[0], SourceConfig)
             sources.append(opened.part("held_out", config.data.held_out) if is_trained else to_score(opened))
@@ -210,11 +222,12 @@ def open_asked(
     root: Path | None = None,
     own: Callable[[Sequence[Source]], None] = lambda sources: None,
     reads_more: bool = True,
+    lacking: Collection[str] = (),
 ) -> list[Source]:
     """What a saved run is to continue: all documents of each, in their order, of which none needs an answer.
 
     Args:
-        paths: as of ``open_named``, and so are ``root``, ``own`` and ``reads_more``.
+        paths: as of ``open_named``, and so are ``root``, ``own``, ``reads_more`` and ``lacking``.
 
     Raises: as ``open_named``.
     """
@@ -224,7 +237,7 @@ def open_asked(
             sources.append(_open_as_it_is(config, registry, one, root, asked=True).whole())
             continue
         _refuse_root(root, known[0], str(one))
-        with opened_before(reads_more=reads_more):
+        with opened_before(reads_more=reads_more, lacking=lacking):
             sources.append(_open(config, registry, *known, asked=True).whole())
         own(sources[-1:])
     return distinct(sources, "--data", "name them one after the other")

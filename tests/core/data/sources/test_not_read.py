@@ -24,8 +24,9 @@ def test_compressed_rows_beside_rows_are_warned_of(open_, tmp_path, name, what, 
     (tmp_path / "set" / name).write_bytes(b"x")
     left_out = open_(tmp_path / "set").left_out
     assert left_out == {what: 1}
-    said = f"set: 1 file is compressed ({what}) and not read; decompress it first ({command})"
-    said += ", or name it as a source" * alone
+    advice = f"name it as a source ('FOLDER/*{what}')"
+    advice = advice if alone else f"decompress it first ({command})"
+    said = f"set: 1 file is compressed ({what}) and not read; {advice}"
     assert list(warnings_of("set", left_out)) == [said]
 
 

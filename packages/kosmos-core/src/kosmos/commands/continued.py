@@ -99,7 +99,7 @@ def continue_data(
     from kosmos.data.sources.remarks import remarks_of
     from kosmos.evaluate.generated import continue_documents
     from kosmos.run_sources import open_asked
-    from kosmos.train.older_rules import reads_more
+    from kosmos.train.older_rules import rules_of
 
     config, registry = run.composition.config, run.composition.registry
     incidents: list[Incident] = []
@@ -109,9 +109,7 @@ def continue_data(
     """Source and row of each of them, in their order."""
     with AnswerLines(answers, resume=resume) as lines, aside():
         place = Path(root) if root else None
-        sources = open_asked(
-            config, registry, named, root=place, own=run.as_begun, reads_more=reads_more(run.order or None)
-        )
+        sources = open_asked(config, registry, named, root=place, own=run.as_begun, **rules_of(run.order or None))
         _say(line for source in sources for line in passed_over(source, list(config.modalities)))
         _say(line for source in sources for line in _of_texts(source))
         _say(f"warning: {line}" for source in sources for line in remarks_of(source))

@@ -177,13 +177,13 @@ def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | Non
     from kosmos.data.sources.remarks import remarks_of
     from kosmos.run_overlap import named_and_trained, trained_sources
     from kosmos.run_sources import open_named
-    from kosmos.train.older_rules import reads_more
+    from kosmos.train.older_rules import rules_of
 
     composition = run.composition
     folder = Path(root) if root else None
     sources = open_named(
         composition.config, composition.registry, data, warn,
-        root=folder, own=run.as_begun, reads_more=reads_more(run.order or None),
+        root=folder, own=run.as_begun, **rules_of(run.order or None),
     )  # fmt: skip
     how = "--data '{path: FILE, columns: ...}' names them"
     blind = (line for source in sources for line in blind_of(source, composition.config.modalities, how))

@@ -36,6 +36,7 @@ from kosmos.data.quarantine import Incident, UselessData
 from kosmos.data.shuffle import blocks_of
 from kosmos.data.which_medium import naming
 from kosmos.errors import DataError, SampleError
+from kosmos.open_limit import too_many_open
 
 Draw = tuple[int, int, int]
 """Source, draw number, piece of the document."""
@@ -306,7 +307,10 @@ class Lane:
             cells.put(media.stream, values)
 
     def _refuse_gone(self, source: int, error: SampleError) -> None:
-        """Raises DataError where a folder that the source was opened from is gone: the sample is not at fault."""
+        """Raises DataError where a folder that the source was opened from is gone, and TooManyOpen where nothing can be
+        opened any more: the sample is not at fault."""
+        if (many := too_many_open(error)) is not None:
+            raise many from error
         giver = self.feed.mixture.sources[source]
         gone = [place for place in getattr(giver, "places", ()) if not os.path.isdir(place)]
         if gone and self.feed.mixture.once is None:

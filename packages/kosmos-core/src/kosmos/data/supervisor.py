@@ -23,6 +23,7 @@ from kosmos.data.marker import NBYTES, Marker
 from kosmos.data.orders import Place, Share, SharedFeed
 from kosmos.data.shared_rows import RowReceiver, open_slots
 from kosmos.errors import DataError
+from kosmos.open_limit import ADVISED, IN_VAIN
 
 PROGRAM = Path(__file__).with_name("worker.py")
 MAX_DEATHS = 20
@@ -115,6 +116,7 @@ class Supervisor:
                 orders_in, rows = self._spawn(touched.fileno(), shared.fd)
         except OSError as error:
             what = "raise the largest size of files (ulimit -f)" if error.errno == errno.EFBIG else "lower data.workers"
+            what += f", or raise how many files a process may open (ulimit -n {ADVISED})" * (error.errno in IN_VAIN)
             raise DataError(f"a data worker cannot be started ({first_line(error)}); {what}") from error
         given = (orders, orders_in, rows, self.inbox, self.stopping)
         self.reader = threading.Thread(target=_converse, args=given, daemon=True)

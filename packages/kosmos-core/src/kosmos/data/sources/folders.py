@@ -21,11 +21,13 @@ from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.media import resolve
 from kosmos.data.sources.not_read import NO_BYTES, counted_as
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
+from kosmos.data.sources.since import lacks
 from kosmos.data.sources.source import Table
 from kosmos.data.sources.split_lists import lists_of
 from kosmos.data.sources.splits import Split, of_folders, split_of, splits_of_files
 from kosmos.data.sources.textfiles import index_text
 from kosmos.data.sources.token_numbers import told_of_files
+from kosmos.data.unpacked import without_packing
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
@@ -162,6 +164,26 @@ def data_files(folder: Path, files: Sequence[str]) -> tuple[str, list[str]] | No
     kinds = _data_kinds(files) or _data_kinds(files, rows_suffix)  # who unpacks a file often keeps it beside
     # Tables of figures lie beside much: they are the data where nothing else is.
     return _of_one_kind(folder, {s: names for s, names in kinds.items() if s not in DELIMITED} or kinds)
+
+
+def named_files(folder: Path, names: Sequence[str]) -> tuple[str, list[str]] | None:
+    """As ``data_files``, of files that somebody has named: compressed ones of the same kind are meant, too."""
+    found = data_files(folder, names)
+    if found is None or lacks("patterns"):  # such runs go on with what they have
+        return found
+    return found[0], with_compressed(found[1], names, found[0])
+
+
+def with_compressed(data: Sequence[str], names: Sequence[str], suffix: str) -> list[str]:
+    """Files of rows, and those of ``names`` that are of this kind compressed or by another suffix, in the order of
+    ``names``. One that was unpacked beside it is no file of its own."""
+    read, there = {*data}, {*names}
+    read |= {
+        name for name in names
+        if rows_suffix(name) == suffix and not tells_of_data(name)
+        and (without_packing(name) == name or without_packing(name) not in there)
+    }  # fmt: skip
+    return [name for name in names if name in read]
 
 
 def _of_one_kind(folder: Path, kinds: Mapping[str, list[str]]) -> tuple[str, list[str]] | None:

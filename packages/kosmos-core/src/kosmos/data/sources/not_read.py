@@ -38,9 +38,11 @@ def warnings_of(name: str, left_out: Mapping[str, int]) -> Iterator[str]:
         files = f"{count:,} file{' is' if count == 1 else 's are'}"
         suffix, them = suffix_of(f"_{what}"), "it" if count == 1 else "them"
         if suffix in COMPRESSED and what.removesuffix(suffix) in _ROWS:
-            alone = f", or name {them} as a source" if is_packed(f"_{what}") else ""  # beside others it may be a copy
-            command = f"decompress {them} first ({COMPRESSED[suffix]}){alone}"
-            yield f"{name}: {files} compressed ({what}) and not read; {command}"
+            if is_packed(f"_{what}"):  # beside others it may be a copy
+                advice = f"name {them} as a source ('FOLDER/*{what}')"
+            else:
+                advice = f"decompress {them} first ({COMPRESSED[suffix]})"
+            yield f"{name}: {files} compressed ({what}) and not read; {advice}"
         elif what in ALIKE:
             aside = f"beside {ALIKE[what]} files ({what}) and not read"
             yield f"{name}: {files} {aside}; rename {them}, or name {them} as a source"

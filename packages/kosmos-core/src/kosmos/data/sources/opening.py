@@ -34,6 +34,7 @@ from kosmos.data.sources.pairs import find_pairs
 from kosmos.data.sources.registered import Components, open_registered
 from kosmos.data.sources.request import Request, checked_root, finish
 from kosmos.data.sources.shards import open_each
+from kosmos.data.sources.since import lacks
 from kosmos.data.sources.splits import Split, splits_of_data
 from kosmos.data.sources.textfiles import index_prompts, index_text
 from kosmos.data.sources.texts_of_names import with_texts_beside
@@ -43,7 +44,7 @@ from kosmos.data.unpacked import unpack_each, without_packing
 from kosmos.errors import ConfigError, DataError
 from kosmos.names import did_you_mean as nearest_name
 from kosmos.names import listed
-from kosmos.patterns import is_pattern, matched, pattern_name
+from kosmos.patterns import is_pattern, matched, pattern_name, told_of_brackets
 
 if TYPE_CHECKING:
     from kosmos.data.sources.hub import HubTable
@@ -180,7 +181,7 @@ def _open_path(request: Request, registry: Components) -> Parts:
         advice = "download it and name the file or folder, or give a hub id (namespace/name)"
         raise DataError(f"data {request.path!r}: addresses are not read; {advice}")
     refuse_several(request, registry.specs("dataset"))
-    near = neighbour(path)
+    near = told_of_brackets(request.path) or neighbour(path)
     beside = f" ({near})" if near else ""
     if rows_suffix(path.name) in (*folders.DATA, ".json"):
         raise DataError(f"data {request.path!r}: no such file{'; ' + near if near else ''}")
@@ -249,10 +250,11 @@ def _from_pattern(request: Request) -> Parts:
     """As a folder that holds the files of a pattern, and no others."""
     folder, names = matched(request.path)
     if lists := _json_alone(folder, names, ()):
+        lists = lists if lacks("patterns") else folders.with_compressed(lists, names, ".json")
         if len(lists) > 1:
             _refuse_lists(folder, lists)
         return _from_files(folder, lists, ".jsonl" if len(lists) > 1 else ".json", request)
-    suffix, files = folders.data_files(folder, names) or (rows_suffix(names[0]), names)
+    suffix, files = folders.named_files(folder, names) or (rows_suffix(names[0]), names)
     folders.count_beside(names, files, (), request.left_out)
     return _from_files(folder, files, suffix, request)
 
