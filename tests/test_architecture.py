@@ -57,6 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chats": set(),
     "names": set(),
     "files": set(),
+    "open_limit": {"errors"},
     "given": {"errors"},
     "patterns": {"errors"},
     "components": set(),
@@ -109,7 +110,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run_file": FOUND
     | {"config", "config_length", "config_rows", "given", "mistakes", "chats", "patterns", "strict", "yaml_values"},
     "runtime": SURFACE | {"collector", "ending"},
-    "data": FOUND | {"files", "chats", "patterns", "runtime"},
+    "data": FOUND | {"files", "chats", "open_limit", "patterns", "runtime"},
     "model": FOUND | {"data", "runtime"},
     "encoder_inputs": FOUND | {"options"},
     "compose": (RUN | {"encoder_inputs"}) - {"run_sources", "run_choices", "run_overlap"},
@@ -132,7 +133,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"mistakes", "reference", "interrupts", "lock", "checkpoint", "generate", "evaluate", "train", "tune", "launch"}
     | {"collector", "files", "own_output", "requirements", "templates", "testing"},
     "usage": {"errors", "names"},
-    "cli": FOUND | {"interrupts", "usage"},
+    "cli": FOUND | {"interrupts", "open_limit", "usage"},
     "__main__": {"cli", "collector", "ending", "errors", "interrupts", "own_output"},
 }
 """Part of core (a module or sub-package of ``kosmos``) to the other parts that it may import, wherever in its code."""

@@ -64,12 +64,6 @@ def _own(path: str, flags: int) -> int:
     return descriptor
 
 
-def is_empty_file(file: Path) -> bool:
-    """Whether it is a plain file of 0 bytes. Raises OSError where nothing is there, or it cannot be looked at."""
-    found = file.stat()
-    return stat.S_ISREG(found.st_mode) and not found.st_size
-
-
 def is_seen(file: Path, seconds: float) -> bool:
     """Whether a file of another machine is there, or comes within so many seconds."""
     end = time.monotonic() + seconds

@@ -18,6 +18,7 @@ from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.fewer import FewerToTrainOn, own_share
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.gathered import one_each
+from kosmos.data.sources.not_read import is_empty_file
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.places import Places
 from kosmos.data.sources.since import opened_before
@@ -25,7 +26,6 @@ from kosmos.data.sources.source import unweighed
 from kosmos.data.sources.splits import Split
 from kosmos.data.sources.template import parse_template
 from kosmos.errors import ConfigError, DataError, EmptySplit, KosmosError
-from kosmos.files import is_empty_file
 from kosmos.given import MADE_BY, check_is, check_list
 from kosmos.patterns import first_file
 from kosmos.plugins import Registry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 
@@ -25,6 +26,12 @@ def counted_as(name: str) -> str:
 def is_empty(rows: Sized, file: Path) -> bool:
     """Whether a file, of whose rows there are none, holds nothing at all."""
     return not len(rows) and not unpacked(file).stat().st_size
+
+
+def is_empty_file(file: Path) -> bool:
+    """Whether it is a plain file of 0 bytes. Raises OSError where nothing is there, or it cannot be looked at."""
+    found = file.stat()
+    return stat.S_ISREG(found.st_mode) and not found.st_size
 
 
 def warnings_of(name: str, left_out: Mapping[str, int]) -> Iterator[str]:
