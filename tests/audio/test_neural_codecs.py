@@ -166,6 +166,19 @@ def test_its_identity_is_that_of_the_weights_wherever_they_lie(kind: str, tmp_pa
     assert codec_of(tmp_path / "same").identity == one.identity
 
 
+def test_its_identity_is_not_that_of_the_files_in_which_the_tensors_lie(kind: str, tmp_path: Path) -> None:
+    model = save_codec(kind, tmp_path / "one")
+    one = codec_of(tmp_path / "one")
+    model.save_pretrained(tmp_path / "parts", max_shard_size="10KB")
+    assert codec_of(tmp_path / "parts").identity == one.identity
+    tensors = {name: tensor.clone() for name, tensor in load_file(tmp_path / "one" / "model.safetensors").items()}
+    save_file(tensors, tmp_path / "one" / "model.safetensors", metadata={"format": "pt", "of": "somebody"})
+    assert codec_of(tmp_path / "one").identity == one.identity
+    name = next(name for name, tensor in tensors.items() if tensor.ndim > 1)
+    save_file({**tensors, name: tensors[name] + 1}, tmp_path / "one" / "model.safetensors", metadata={"format": "pt"})
+    assert codec_of(tmp_path / "one").identity != one.identity
+
+
 def test_weights_in_several_files_are_read(tmp_path: Path) -> None:
     model = save_codec("dac", tmp_path / "one")
     model.save_pretrained(tmp_path / "parts", max_shard_size="10KB")
@@ -270,6 +283,16 @@ def test_weights_that_are_damaged_or_lack_tensors_stop_a_run_and_blame_no_sample
 def test_codes_that_stand_for_no_sound_are_told(codes: list[int], says: str, folders: dict[str, Path]) -> None:
     with pytest.raises(SampleError, match=says):
         codec_of(folders["dac"]).decode(np.array(codes, np.int64))
+
+
+def test_what_is_written_over_the_limit_is_none_before_the_model_is_read(kind: str, folders: dict[str, Path]) -> None:
+    codec = codec_of(folders[kind], max_duration_s=0.1)
+    longest = codec.encode(sound(80))
+    assert codec.decode(longest)
+    codec = pickle.loads(pickle.dumps(codec))
+    with pytest.raises(SampleError, match=r"its codes stand for 0\.10 s, over max_duration_s 0\.1"):
+        codec.decode(np.concatenate([longest, longest[: codec.books]]))
+    assert codec._model is None
 
 
 def test_a_sound_over_the_limit_is_refused_before_the_model_is_read(folders: dict[str, Path]) -> None:

@@ -24,7 +24,7 @@ class MuLawCodec:
 
     Args:
         rate_hz: samples of a second, so many codes each; sound is resampled to it.
-        max_duration_s: longest sound (after ``Media.clip``), in seconds.
+        max_duration_s: longest sound (after ``Media.clip``) that is learned or written, in seconds.
 
     Raises:
         ConfigError: a number is out of range.
@@ -48,8 +48,9 @@ class MuLawCodec:
         return codes
 
     def decode(self, codes: NDArray[np.int64]) -> Encoded:
-        """A WAV of 16 bits of codes [S]. Raises SampleError: they are none."""
+        """A WAV of 16 bits of codes [S]. Raises SampleError: they are none, or over ``max_duration_s``."""
         if not len(codes) or not 0 <= codes.min() <= codes.max() < CODES:
             raise SampleError(f"expected codes from 0 to {CODES - 1}, and at least one")
+        self.reader.check_written(len(codes))
         curved = codes / MU * 2 - 1
         return wav_of(np.copysign(np.expm1(np.abs(curved) * np.log1p(MU)) / MU, curved), self.rate_hz)

@@ -32,7 +32,7 @@ class NeuralAudioCodec:
             transformers, of one channel. Nothing is downloaded.
         codebooks: how many of its codebooks are taken, from the first on; each adds what those before it leave. None:
             the first 8, or all of fewer.
-        max_duration_s: longest sound (after ``Media.clip``), in seconds.
+        max_duration_s: longest sound (after ``Media.clip``) that is learned or written, in seconds.
 
     Raises:
         ConfigError: the folder holds no such model, or one whose codes do not tell all; it has not so many codebooks.
@@ -77,12 +77,14 @@ class NeuralAudioCodec:
         """A WAV of 16 bits of codes [T * B].
 
         Raises:
-            SampleError: they do not come in turn of the codebooks, or stand for no sound.
+            SampleError: they do not come in turn of the codebooks, stand for no sound, or for one over
+                ``max_duration_s``.
             ConfigError: the weights cannot be read.
         """
         import torch
 
         frames = torch.from_numpy(self._framed(codes))[None]  # [1, B, T]
+        self.reader.check_written((frames.shape[2] - 1) * self.shape.frame + 1)  # one that fits may end within the last
         with _apart():
             samples = _DECODERS[self.shape.model_type](self._loaded(), frames).flatten().numpy()
         if not np.isfinite(samples).all():

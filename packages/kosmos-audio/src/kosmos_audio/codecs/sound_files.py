@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kosmos import ConfigError, Encoded, Media
+from kosmos import ConfigError, Encoded, Media, SampleError
 from kosmos_audio.extent import Limits, Samples, read_samples
 from kosmos_audio.reading import open_header, open_sound
 from kosmos_audio.resample import resample
@@ -36,7 +36,7 @@ class SoundReader:
     def __init__(self, rate_hz: int, max_duration_s: float) -> None:
         if not (isfinite(max_duration_s) and max_duration_s > 0):
             raise ConfigError(f"max_duration_s: expected a positive number, got {max_duration_s}")
-        self.rate_hz = rate_hz
+        self.rate_hz, self.max_duration_s = rate_hz, max_duration_s
         self.limits = Limits(max_duration_s, MAX_SAMPLES, "modalities.audio.codec.max_duration_s")
 
     def read(self, media: Media) -> Samples:
@@ -50,6 +50,12 @@ class SoundReader:
         with open_sound(media, MAX_BYTES) as sound:  # anew, since counting may have decoded it to its end
             samples = read_samples(sound, extent)
         return resample(samples, extent.rate_hz, self.rate_hz)
+
+    def check_written(self, samples: int) -> None:
+        """Raises SampleError where a model wrote more samples than the limit, which decoding has to hold."""
+        if samples > self.max_duration_s * self.rate_hz:
+            lasts = f"{samples / self.rate_hz:,.2f} s"
+            raise SampleError(f"its codes stand for {lasts}, over max_duration_s {self.max_duration_s:g}")
 
 
 def wav_of(samples: NDArray[Any], rate_hz: int) -> Encoded:
