@@ -54,6 +54,7 @@ def later(path):
     """Its last change, so that no test hangs on how fine the clock of the file system is."""
     now = time.time_ns() + 10**9
     os.utime(path, ns=(now, now))
+    time.sleep(2 * open_files.LOOK_S)
 
 
 def overwrite(path, content):
