@@ -89,7 +89,7 @@ def test_steps_of_documents_are_those_that_training_counts(halves, capsys):
 
 
 def test_steps_that_take_long_to_count_are_reckoned_and_said_to_be(halves, capsys, monkeypatch):
-    monkeypatch.setattr("kosmos.commands.data.COUNT_S", 0.0)
+    monkeypatch.setattr("kosmos.commands.exact.COUNT_S", 0.0)
     said = data(capsys, halves, "data.held_out=0")[1]
     assert (
         "every document once takes about 24 steps, were all rows full and all documents like the first; kosmos train "

@@ -10,6 +10,7 @@ import pytest
 from kosmos import Documents, make_run
 from kosmos.cli import main
 from kosmos.commands import data
+from kosmos.commands.checked import check_all
 from kosmos.compose import compose
 from kosmos.data.sources import open_source
 from kosmos.evaluate.score import score
@@ -69,7 +70,7 @@ def test_all_pairs_are_checked_and_so_is_what_is_held_out(of_pairs, tmp_path):
     composition, source = of_pairs
     (tmp_path / "texts.jsonl").write_text('{"text": "T"}\n')
     texts = opened(tmp_path / "texts.jsonl")
-    [incident] = data.decode_all(composition, [source, texts], workers=0, show=False)
+    [incident] = check_all(composition, [source], [texts], workers=0).incidents
     assert "learns from pairs, and here is no worse answer" in incident.cause
 
 

@@ -79,7 +79,7 @@ def test_a_plan_for_machines_is_one_object(capsys: CaptureFixture) -> None:
         "warnings": list,
     }  # fmt: skip
     assert set(found["data"][0]) == {
-        "name", "documents", "share", "tokens", "passes", "longer_than_a_row", "looked_at"
+        "name", "documents", "share", "tokens", "tokens_error", "passes", "longer_than_a_row", "looked_at"
     }  # fmt: skip
     assert set(found["model"]["parts"][0]) == {"place", "component", "parameters", "trained", "how", "types"}
     assert [time["of_peak"] for time in found["times"]] == [1.0, 0.5]

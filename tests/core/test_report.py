@@ -100,7 +100,19 @@ def test_shares_of_sources_are_those_of_their_tokens(run: Path, capsys: pytest.C
         {"step": 2, "loss": 1.0, "tokens": 40, "tokens_by_source": {"much": 40}},
     ]
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert "drawn      few 10.00 %, much 90.00 %" in lines(run, capsys)
+    first, second = lines(run, capsys)[6:8]
+    assert (first, second) == ("drawn      few: 10.0 % of the tokens", "           much: 90.0 % of the tokens")
+    rows[0] |= {"documents_by_source": {"few": 2, "much": 4}, "epoch_by_source": {"few": 2.0, "much": 0.5}}
+    rows[1] |= {"documents_by_source": {"much": 4}, "epoch_by_source": {"few": 2.0, "much": 1.0}}
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    said = lines(run, capsys)
+    assert "drawn      few: 10.0 % of the tokens, 2 documents, 2 passes over it" in said
+    assert "           much: 90.0 % of the tokens, 8 documents, 1 pass over it" in said
+    found = report(run, capsys)["steps"]
+    assert (found["documents_by_source"], found["epoch_by_source"]) == (
+        {"few": 2, "much": 8},
+        {"few": 2.0, "much": 1.0},
+    )
     (run / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0, "tokens": 60}\n')  # as earlier versions wrote it
     assert not [line for line in lines(run, capsys) if line.startswith("drawn")]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kosmos.train.forecast.whole import forecast
 from kosmos.train.progress import ConsoleReporter
 from kosmos.train.run import resume_run, train_model
 from kosmos.train.small_data import FEW
-from support.runs import small_run, ticks_registry
+from support.runs import rows_of, small_run, ticks_registry
 
 
 @pytest.fixture
@@ -64,3 +65,45 @@ def test_sample_sets_are_told_to_be_generated_and_data_of_a_run_are_not(few_text
     )
     first, second = capsys.readouterr().err.splitlines()[:2]
     assert first.startswith("data  ") and second.endswith("--data PATH trains on your own")
+
+
+@pytest.fixture
+def weighed(tmp_path):
+    """The run file of a source of one document with a weight beside one of many."""
+    for name, number in (("many", 300), ("one", 1)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"text": "of {name} {n}"}}\n' for n in range(number)))
+    sources = [{"path": str(tmp_path / "many.jsonl"), "weight": 3}, {"path": str(tmp_path / "one.jsonl"), "weight": 1}]
+    return {"data": {"sources": sources, "held_out": 0.0}, "modalities": []}
+
+
+def test_a_source_whose_weight_draws_it_very_often_is_told_in_time_and_at_the_end(weighed, tmp_path, capsys):
+    config = small_run(tmp_path / "run", **weighed, train={"steps": 20})
+    found = train_model(config, reporter=ConsoleReporter())
+    (warning,) = [line for line in found.warnings if "passes" in line]
+    rows = rows_of(tmp_path / "run" / "metrics.jsonl")
+    assert sum(row["documents_by_source"]["one"] for row in rows) == rows[-1]["epoch_by_source"]["one"] > 20
+    many = sum(row["documents_by_source"]["many"] for row in rows)
+    assert rows[-1]["epoch_by_source"]["many"] == pytest.approx(many / 300)
+    assert sum(row["documents"] for row in rows) == many + rows[-1]["epoch_by_source"]["one"]
+    assert warning.startswith("one: by its weight train.steps 20 are about ") and "over its 1 document," in warning
+    said = capsys.readouterr().err.splitlines()
+    assert said.index(f"warning: {warning}") < next(n for n, line in enumerate(said) if line.startswith("step 20/20"))
+    passes = f"{rows[-1]['epoch_by_source']['one']:,.0f}"
+    assert f"these were {passes} passes over one, of 1 document" in said
+
+
+def test_passes_of_a_source_go_on_behind_those_before_a_resume(weighed, tmp_path):
+    whole = train_model(small_run(tmp_path / "whole", **weighed, train={"steps": 6}))
+    train_model(small_run(tmp_path / "half", **weighed, train={"steps": 3}))
+    resume_run(tmp_path / "half", {"train": {"steps": 6}})
+    assert whole.step == 6
+    passes = [[r["epoch_by_source"] for r in rows_of(tmp_path / n / "metrics.jsonl")] for n in ("whole", "half")]
+    assert passes[0] == passes[1]
+
+
+def test_a_plan_warns_of_a_source_whose_weight_draws_it_very_often(weighed):
+    found = forecast(small_run(None, **weighed, train={"steps": 20}), ticks_registry(), steps=1)
+    (warning,) = [line for line in found.warnings() if "passes" in line]
+    assert warning.startswith("one: by its weight train.steps 20 are about ")
+    few = forecast(small_run(None, **weighed, train={"steps": 1}), ticks_registry(), steps=1)
+    assert [line for line in few.warnings() if "passes" in line] == []

@@ -183,6 +183,15 @@ ELSEWHERE = {
 """Fields, or what is to be said in place of one, to the names that other trainers have for it."""
 _BY_NAME = {plain(name): said for said, names in ELSEWHERE.items() for name in names.split()}
 
+OF_SOURCE = {
+    "for N passes over a source beside one over the others name it N times in data.sources, each with another name, or "
+    "weigh each source by its passes times its tokens, which kosmos data --check counts": (
+        "epoch epochs num_epochs num_train_epochs passes num_passes repeat repeats num_repeats repetitions times "
+        "upsample upsampling upsample_factor oversample oversampling"
+    ),
+}
+"""What to say of keys that an entry of data.sources has not."""
+
 HERE = {
     "data": {"data.sources.N.weight": "weight weights"},
 }
@@ -252,6 +261,11 @@ def size_elsewhere(name: str) -> str:
 def here(name: str, part: str) -> str:
     """As ``elsewhere``, of a name that a part of the run file has not, and others have."""
     return next((said for said, names in HERE.get(part, {}).items() if plain(name) in map(plain, names.split())), "")
+
+
+def of_source(name: str) -> str:
+    """What is to be said of a name that an entry of data.sources has not, and others have; empty where nothing is."""
+    return next((said for said, names in OF_SOURCE.items() if plain(name) in map(plain, names.split())), "")
 
 
 def value_elsewhere(path: str, value: str) -> str:

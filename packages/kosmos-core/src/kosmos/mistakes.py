@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from kosmos.config import RunConfig
-from kosmos.elsewhere import elsewhere, here, value_elsewhere
+from kosmos.elsewhere import elsewhere, here, of_source, value_elsewhere
 from kosmos.names import did_you_mean, plain, unspaced
 from kosmos.own_objects import what_to_do
 
@@ -120,6 +120,8 @@ def _meant(name: str, location: Sequence[int | str]) -> str:
     if "." in name:  # a path is for the command line
         first, *rest = name.split(".")
         return f"fields are nested here: {first}: {': '.join(f'{{{part}' for part in rest)}: ...{'}' * len(rest)}"
+    if tuple(location[:2]) == ("data", "sources") and (said := of_source(name)):
+        return said
     if said := here(name, str(location[0]) if location else ""):
         return f"did you mean {said}?"
     if same := paths_of(name):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -14,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kosmos.commands.arguments import Data, Modalities, one_file, refuse_said_twice, short_options, split_extra
-from kosmos.commands.bars import progress
 from kosmos.commands.causes import incident_lines
+from kosmos.commands.checked import check_all
+from kosmos.commands.exact import exact_figures, sample_lines
 from kosmos.commands.spelled import rendered
 from kosmos.commands.taken import refuse_beside, show_taken
 from kosmos.errors import ConfigError, DataError
@@ -27,7 +26,6 @@ from kosmos.visible import in_a_line, say, visible
 if TYPE_CHECKING:
     from kosmos.compose import Composition
     from kosmos.data.document import Source
-    from kosmos.data.duplicates import Duplicates
     from kosmos.data.figures import Figures
     from kosmos.data.plan import Planner
     from kosmos.data.quarantine import Incident
@@ -43,8 +41,6 @@ NO_COMMANDS = {
 """Words that may be expected behind ``kosmos data``, to what does it."""
 MAX_SHOWN = 2_000
 """Characters of one stretch of text that are printed."""
-COUNT_S = 10.0
-"""Seconds that it may take to count the steps of documents whose run has another length than epochs."""
 STYLES = {"mark": "dim", "media": "cyan", "text": ""}
 """Of what is not learned."""
 
@@ -121,28 +117,35 @@ def data_(
         warnings = [*_doubtful(composition, sources, held_out)]
         warnings += [*rendered(figures, warnings, composition.planner), *_named(figures)]
         warnings += [*_cut(figures, composition.planner), *_disordered(figures), *_lost(figures)]
-        lines = [] if as_json else [*_figure_lines(sources, figures), _step_line(composition, sources, figures)]
+        lines = [] if as_json or check else sample_lines(composition, sources, figures)
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     scored = [{"name": s.name, "documents": len(s)} for s in scored_only(sources, held_out)]
     result: dict[str, Any] = {"sources": told, "scored": scored, "warnings": warnings, "shown": shown}
     if not as_json:
         warned = [f"warning   {in_a_line(line)}" for line in warnings]
-        say("\n".join([*source_lines(sources, held_out), *lines, *warned]))
+        say("\n".join([*source_lines(sources, held_out), *lines, *warned]), flush=True)
         _print(shown)
+    found = None
     if check:
         number = helpers_of_rank(1) if workers is None else workers
         with aside():
-            incidents = decode_all(composition, [*sources, *held_out], workers=number, show=not as_json)
-            same = _compared(sources, held_out, incidents, show=not as_json)
-        result |= {"checked": sum(map(len, (*sources, *held_out))), "duplicates": asdict(same)}
+            found = check_all(composition, sources, held_out, workers=number)
+            exact = exact_figures(composition, sources, found)
+        incidents = found.incidents
+        result |= found.as_row()
+        for one in told:
+            one["exact"] = exact.by_source.get(one["name"])
     result["incidents"] = incidents
     if as_json:
-        print(one_line(_plain(result)))
+        print(one_line(_plain(result)), flush=True)
     else:
-        for line in [*([f"same      {same.told()}"] if check else []), *incident_lines(incidents, "cannot be used")]:
+        lines = [] if found is None else [*exact.lines(figures), *found.lines()]
+        for line in [*lines, *incident_lines(incidents, "cannot be used")]:
             say(line)
-    if check:
-        _conclude(result["checked"], incidents, config.data.quarantine, told=not as_json)
+    if found is not None:
+        said = found.conclude(config.data.quarantine)
+        if not as_json:
+            say(said)
     _refuse_useless([name for name, of in figures.items() if of is None])
 
 
@@ -229,50 +232,6 @@ def _source(source: Source, held_out: Sequence[Source], figures: Figures | None)
     return {"name": source.name, **counts, "figures": figures}
 
 
-def _figure_lines(sources: Sequence[Source], figures: dict[str, Figures | None]) -> Iterator[str]:
-    for source in sources:
-        of = figures[source.name]
-        if of is None:
-            yield f"tokens    {in_a_line(source.name)}: none of the first documents can be used"
-            continue
-        yield (
-            f"tokens    {in_a_line(source.name)}: {of.shortest:,} to {of.longest:,} a document, "
-            f"{of.mean:,.0f} on average; {100 * of.media_share:.0f} % of media, {100 * of.learned_share:.0f} % learned"
-        )
-        if of.weights is not None:
-            least, mean, most = of.weights
-            yield f"weights   {in_a_line(source.name)}: {least:g} to {most:g}, {mean:.3g} on average"
-
-
-def _step_line(composition: Composition, sources: Sequence[Source], figures: dict[str, Figures | None]) -> str:
-    """What a step holds, and how many of them it takes to train on the documents: as many as training would count."""
-    from kosmos.compose import make_feed
-    from kosmos.train.length import LOOKED_AT, TooLong, count_steps
-
-    settings, epochs = composition.config.data, composition.config.train.epochs
-    line = f"step      {settings.lanes} x {settings.tokens_per_pack:,} tokens"
-    feed = make_feed(composition, sources)
-    if feed.mixture.epoch is None:
-        return line
-    at_most_s = COUNT_S if epochs is None else math.inf  # training waits for it, too
-    try:
-        found = count_steps(feed, lanes=settings.lanes, epochs=epochs or 1.0, report=say, at_most_s=at_most_s)
-    except DataError as error:
-        # Where none has figures, the lines before it say so.
-        return f"{line}: {in_a_line(str(error))}" if any(figures.values()) else line
-    except TooLong:
-        total = sum(of.mean * len(source) for source in sources if (of := figures[source.name]) is not None)
-        steps = max(1, math.ceil(total / (settings.lanes * settings.tokens_per_pack)))
-        return (
-            f"{line}: every document once takes about {steps:,} step{'s' * (steps > 1)}, were all rows full and all "
-            "documents like the first; kosmos train --epochs 1 looks at "
-            f"{min(LOOKED_AT, feed.mixture.epoch):,} of them and may count more"
-        )
-    if epochs is not None:
-        return f"{line}\n          {found.told()}"
-    return f"{line}: every document once takes about {found.steps:,} step{'s' * (found.steps > 1)}"
-
-
 def _print(shown: Sequence[Shown]) -> None:
     from rich.console import Console
     from rich.text import Text
@@ -307,59 +266,6 @@ def _shortened(text: str) -> str:
         return text
     half = MAX_SHOWN // 2
     return f"{text[:half]} [... {len(text) - 2 * half:,} more characters ...] {text[-half:]}"
-
-
-def decode_all(composition: Composition, sources: Sequence[Source], *, workers: int, show: bool) -> list[Incident]:
-    """Decode every document once, as training does; what cannot be used."""
-    from kosmos.compose import make_scoring_feed
-    from kosmos.data.feeder import open_feeder, sample_hang_s
-
-    total = sum(map(len, sources))
-    workers = min(workers, total)  # others would have nothing to do
-    lanes = max(1, workers)
-    feed = make_scoring_feed(composition, sources, lanes=lanes, max_documents=sys.maxsize)
-    hang_s = sample_hang_s(composition.config.train.hang_s)
-    feeder = open_feeder(feed, range(lanes), workers=workers, hang_s=hang_s)
-    incidents: list[Incident] = []
-    try:
-        with progress("decoding", show=show) as advance:
-            while rows := feeder.next_step():
-                for row in rows:
-                    advance(row.drawn, total)
-                    incidents += row.incidents
-    finally:
-        feeder.close()
-    places = {source.name: number for number, source in reversed(list(enumerate(sources)))}
-    return sorted(incidents, key=lambda found: (places.get(found.source, len(places)), _by_number(found.origin)))
-
-
-def _compared(
-    sources: Sequence[Source], held_out: Sequence[Source], incidents: Sequence[Incident], *, show: bool
-) -> Duplicates:
-    """Which documents are the same as others, but for those that cannot be used."""
-    from kosmos.data.duplicates import find_duplicates
-
-    with progress("comparing", show=show) as advance:
-        return find_duplicates(sources, held_out, advance, {(found.source, found.origin) for found in incidents})
-
-
-def _by_number(origin: str) -> list[Any]:
-    """What sorts names by the numbers in them: lanes come to documents in no order that a reader knows."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", origin)]
-
-
-def _conclude(checked: int, incidents: Sequence[Incident], share: float, *, told: bool) -> None:
-    """Raises DataError where a document cannot be used."""
-    if incidents:
-        bad = {(found.source, found.document): found.share for found in incidents}
-        parts = sum(share < 1 for share in bad.values())
-        or_pieces = f" ({parts:,} of them in part)" if parts else ""
-        raise DataError(
-            f"{len(bad):,} of {checked:,} documents cannot be used{or_pieces}; training leaves them out, up to a share "
-            f"of {share:g} (data.quarantine)"
-        )
-    if told:
-        say(f"all {checked:,} documents can be used")
 
 
 def _refuse_useless(sources: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ import typer
 from kosmos.commands.bad_samples import bad_lines, bad_samples
 from kosmos.commands.begun import UNTRAINED, ended_untrained, lineage_lines, lineage_of
 from kosmos.commands.compared import beside, differences, opened, refuse, settings_of, used_in
+from kosmos.commands.drawn import drawn_lines, drawn_of
 from kosmos.commands.ledgers import figures_of, rows_of
 from kosmos.commands.run_table import STANDARD_OUTPUT, best_first, write_csv
 from kosmos.errors import ConfigError
@@ -133,9 +134,6 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         return None
     sums = {name: sum(row.get(name, 0) for row in rows) for name in ("tokens", "text_tokens", "media_tokens")}
     spent = sum(row.get("step_s", 0.0) for row in rows)
-    drawn = Counter[str]()
-    for row in rows:
-        drawn.update(row.get("tokens_by_source", {}))
     recent = [row["tokens_per_s"] for row in rows[-RECENT_STEPS:] if "tokens_per_s" in row]
     return {
         "last": rows[-1]["step"],
@@ -143,7 +141,7 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         "processes": list(dict.fromkeys(row["processes"] for row in rows if "processes" in row)),
         "documents": sum(row.get("documents", 0) for row in rows),
         **sums,
-        "tokens_by_source": dict(sorted(drawn.items())),
+        **drawn_of(rows),
         "step_s": spent,
         "data_wait_s": sum(row.get("data_wait_s", 0.0) for row in rows),
         "tokens_per_s": sums["tokens"] / spent if spent else None,
@@ -307,7 +305,7 @@ def _step_lines(steps: Mapping[str, Any] | None) -> list[str]:
         *([] if steps["epoch"] is None else [f"epoch      {steps['epoch']:,.2f}"]),
         f"documents  {steps['documents']:,}",
         f"tokens     {steps['tokens']:,} ({steps['text_tokens']:,} text, {steps['media_tokens']:,} media)",
-        *_drawn_lines(steps["tokens_by_source"]),
+        *drawn_lines(steps),
         f"throughput {speed}{late}",
         *_process_lines(steps["processes"]),
         *_meter_lines(steps["meters"], steps["data_wait_s"] / steps["step_s"] if steps["step_s"] else None),
@@ -318,12 +316,6 @@ def _process_lines(processes: Sequence[int]) -> Iterator[str]:
     """Where there were several: one after another, of a run that went on with others."""
     if any(number > 1 for number in processes):
         yield f"processes  {', then '.join(map(str, processes))}"
-
-
-def _drawn_lines(tokens: Mapping[str, int]) -> Iterator[str]:
-    """Shares of the sources, where there are several."""
-    if len(tokens) > 1 and (whole := sum(tokens.values())):
-        yield f"drawn      {', '.join(f'{name} {_percent(count / whole)}' for name, count in tokens.items())}"
 
 
 def _meter_lines(meters: Mapping[str, Any], waiting: float | None) -> Iterator[str]:

@@ -49,6 +49,8 @@ class DocumentInfo(NamedTuple):
     """Whether it is the worse one of a pair, whose better one is the document before it."""
     lost: tuple[str, ...] = ()
     """See ``kosmos.data.plan.DocumentPlan``."""
+    share: float = 1.0
+    """Of its document, of which a piece is a part."""
 
 
 @dataclass(slots=True, repr=False)
@@ -304,8 +306,8 @@ def _infos(plan: DocumentPlan, source: str, start: int) -> tuple[DocumentInfo, .
     first = DocumentInfo(
         plan.origin, source, plan.modalities, start, length, answer, plan.is_torn, plan.counts, plan.weight
     )
-    if plan.lost:
-        first = first._replace(lost=plan.lost)
+    if plan.lost or plan.share != 1.0:  # seldom
+        first = first._replace(lost=plan.lost, share=plan.share)
     if plan.chosen is None:
         return (first,)
     begin, left = start + length, len(plan) - length

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -77,6 +78,8 @@ class Row:
     used: float
     """Documents that the lane has drawn and that wait no longer, long texts in parts. Those that cannot be used are
     held to come in the same measure as the others."""
+    used_of: tuple[float, ...] = ()
+    """The same of each source, where they have weights; else nothing."""
 
 
 @dataclass(slots=True)
@@ -146,13 +149,20 @@ class Lane:
             return Empty(incidents, drawn, self.state())
         names = [self.feed.mixture.sources[source].name for (source, _, _), _ in whole]
         arrays = lay_out([plan for _, plan in whole], names, cells.values())
-        return Row(self.number, arrays, incidents, drawn, self.state(), self._used())
+        return Row(self.number, arrays, incidents, drawn, self.state(), self._used(), self._used_of())
 
     def _used(self) -> float:
         waiting = sum(plan.share for _, plan in self.pending) + sum(self.texts.left().values())
-        drawn = sum(self.cursor.draws)
-        usable = drawn - sum(self.cursor.fruitless)
-        return (usable - waiting) * drawn / usable if usable else 0.0
+        return _come(sum(self.cursor.draws), sum(self.cursor.fruitless), waiting)
+
+    def _used_of(self) -> tuple[float, ...]:
+        if self.feed.mixture.by_documents:
+            return ()
+        waiting = defaultdict[int, float](float, self.texts.left())
+        for (source, _, _), plan in self.pending:
+            waiting[source] += plan.share
+        counts = enumerate(zip(self.cursor.draws, self.cursor.fruitless, strict=True))
+        return tuple(_come(drawn, bad, waiting[source]) for source, (drawn, bad) in counts)
 
     def skip(self) -> bool:
         """Leave a turn to others, who decode it and tell what was wrong; False at the end. Raises as ``turn``."""
@@ -228,7 +238,10 @@ class Lane:
 
     def read(self, source: int, draw: int) -> tuple[Document | None, list[DocumentPlan]]:
         """The document of a draw, where it could be read, and its ``plans``."""
-        row = self.feed.mixture.row(source, draw)
+        return self.read_row(source, self.feed.mixture.row(source, draw))
+
+    def read_row(self, source: int, row: int) -> tuple[Document | None, list[DocumentPlan]]:
+        """As ``read``, by the number of the document in its source."""
         document: Document | None = None
         try:
             with _Touching(self, (source, row, PLAN)):
@@ -319,6 +332,12 @@ class Lane:
     def _quarantine(self, origin: str, source: int, error: SampleError, share: float = 1.0) -> None:
         name = self.feed.mixture.sources[source].name
         self.incidents.append(Incident(origin, name, error.code, str(error).removeprefix(f"{origin}: "), share))
+
+
+def _come(drawn: int, fruitless: int, waiting: float) -> float:
+    """Documents that wait no longer, of so many that were drawn."""
+    usable = drawn - fruitless
+    return (usable - waiting) * drawn / usable if usable else 0.0
 
 
 def _left(draw: Draw, plan: DocumentPlan, cells: RowCells) -> bool:

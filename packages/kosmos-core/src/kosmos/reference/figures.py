@@ -20,8 +20,11 @@ COLUMNS = {
     "media_tokens": "those of `tokens` that stand for media",
     "tokens_so_far": "`tokens` of all steps up to this one, those that a guard left out or went back behind included",
     "tokens_by_source": "`tokens`, by the source of their documents",
+    "documents_by_source": "`documents`, by their source",
     "epoch": "documents in the rows of all steps up to this one, over the documents of the sources; not where the "
     "sources have weights",
+    "epoch_by_source": "only where the sources have weights, instead of `epoch`: of each source the documents in the "
+    "rows of all steps up to this one, over the documents that it has",
     "target_tokens": "tokens that the loss looks at",
     "documents": "documents in the rows of the step",
     "fill": "the part of the rows' token budget that is used; the rest is padding",

@@ -5,24 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from kosmos.config import DataConfig, RunConfig
 from kosmos.data.lane import Feed, Lane
-from kosmos.data.plan import DocumentPlan
-from kosmos.data.waiting_media import let_go
 from kosmos.errors import ConfigError, DataError
 from kosmos.train.forecast.rows import next_row, plan_rows
+from kosmos.train.source_tokens import LOOKED_AT, HeaderLane, SourceTokens, tokens_of_sources, wanted_of
 
-LOOKED_AT = 4096
-"""Documents whose headers are read, or as many as there are. Where their lengths vary by as much as they are long, the
-mean of so many is right to a hundredth or two."""
-FEWEST = 16
-"""Of those of a source."""
-STRETCHES = 16
-"""Of the draws of a source: rows that are read in blocks lie beside their like."""
 ROWS = 32
 """Rows that are filled to see how full they are, where there are more documents than are looked at."""
+WORTH_TELLING = 0.01
+"""Standard error of a number from which on it is told."""
 ROUNDING = 1e-9
 """By which a sum of fractions may fall short of a whole."""
 MORE = 1.2
@@ -46,13 +42,18 @@ class Counted:
     tokens_of_row: float
     comes_to: float
     """Epochs that the steps take."""
+    error: float = 0.0
+    """Standard error of the steps, as a share of them; 0 where all documents and rows were looked at."""
+    sources: tuple[SourceTokens, ...] = ()
+    """Of each."""
 
     def line(self) -> str:
         """For a person."""
         every = f"all {self.documents:,}" if self.looked_at == self.documents else f"{self.looked_at:,}"
         return (
             f"{_told(self.epochs)} of {self.documents:,} documents: {self.steps:,} "
-            f"step{'s' * (self.steps > 1)}, by the tokens of {every} of them and rows of {self.tokens_of_row:,.0f}"
+            f"step{'s' * (self.steps > 1)}{give_or_take(self.error)}, by the tokens of {every} of them and rows of "
+            f"{self.tokens_of_row:,.0f}"
         )
 
     def told(self) -> str:
@@ -102,7 +103,13 @@ def in_steps(config: RunConfig, feed: Feed, report: Report = lambda line: None) 
 
 
 def count_steps(
-    feed: Feed, *, lanes: int, epochs: float, report: Report = lambda line: None, at_most_s: float = math.inf
+    feed: Feed,
+    *,
+    lanes: int,
+    epochs: float,
+    report: Report = lambda line: None,
+    at_most_s: float = math.inf,
+    known: Sequence[SourceTokens] | None = None,
 ) -> Counted:
     """The steps in which every document of ``feed`` comes so many times. Headers are read, nothing is decoded.
 
@@ -110,57 +117,55 @@ def count_steps(
         lanes: rows of a step.
         report: told what is going on where it takes long.
         at_most_s: seconds that it may take.
+        known: tokens of each source, where somebody has counted them.
 
     Raises:
         ConfigError: the sources have weights, by which documents do not come equally often.
         DataError: no document that was looked at can be used.
         TooLong: it takes more than ``at_most_s``.
     """
-    sources = feed.mixture.sources
     documents = feed.mixture.epoch
     if documents is None:
         raise ConfigError(
             "train.epochs: by the weights of the sources their documents do not come equally often; say train.steps or "
             "train.tokens (kosmos plan tells how often each source comes), or leave the weights out"
         )
-    drawn = [_some_of(len(one), max(FEWEST, math.ceil(LOOKED_AT * len(one) / documents))) for one in sources]
-    lane, tokens, looked_at = _Lane(feed, 0), 0.0, sum(map(len, drawn))
+    lane = HeaderLane(feed, 0)
     wait = Wait(
-        f"counting the steps of {_told(epochs)}: reading the headers of {looked_at:,} documents", report, at_most_s
+        f"counting the steps of {_told(epochs)}: reading the headers of {sum(wanted_of(feed)):,} documents",
+        report,
+        at_most_s,
     )
-    for number, (source, draws) in enumerate(zip(sources, drawn, strict=True)):
-        taken = 0
-        for draw in draws:
-            taken += sum(map(len, lane.plans(number, draw)))
-            wait.moved()
-        tokens += taken / len(draws) * len(source)
+    found = tuple(tokens_of_sources(lane, wait.moved)) if known is None else tuple(known)
+    tokens, looked_at = sum(of.total for of in found), sum(of.looked_at for of in found)
     if not tokens:
         last = lane.incidents[-1]
         raise DataError(
             f"train.epochs: of {looked_at:,} documents that were looked at none can be used; the last: {last.origin}: "
             f"{last.cause}"
         )
-    if looked_at == documents:
-        return _filled([lane, *(_Lane(feed, n, known=lane.known) for n in range(1, lanes))], epochs, tokens, wait)
-    of_row = plan_rows(feed, lanes=1, steps=ROWS, seconds=math.inf, moved=wait.moved).tokens
+    if sum(wanted_of(feed)) == documents:
+        every = [lane, *(HeaderLane(feed, n, known=lane.known) for n in range(1, lanes))]
+        return replace(_filled(every, epochs, tokens, wait), sources=found)
+    rows = np.array(
+        [
+            len(row.arrays.token_ids)
+            for row in plan_rows(feed, lanes=1, steps=ROWS, seconds=math.inf, moved=wait.moved).rows
+        ]
+    )
+    of_row = float(rows.mean())
     steps = max(1, math.ceil(epochs * tokens / (lanes * of_row)))
-    return Counted(epochs, steps, documents, looked_at, of_row, steps * lanes * of_row / tokens)
+    error = math.hypot(*(of.error / tokens for of in found), float(rows.std()) / math.sqrt(len(rows)) / of_row)
+    return Counted(epochs, steps, documents, looked_at, of_row, steps * lanes * of_row / tokens, error, found)
 
 
-@dataclass
-class _Lane(Lane):
-    """One that reads no header twice: of few documents each comes often, and to every lane."""
+def give_or_take(error: float) -> str:
+    """What to say behind a number of an error that is worth it, such as `` (± 2.1 %)``.
 
-    known: dict[tuple[int, int], list[DocumentPlan]] = field(default_factory=dict)
-
-    def plans(self, source: int, draw: int) -> list[DocumentPlan]:
-        row = self.feed.mixture.row(source, draw)
-        if (source, row) in self.known:
-            return self.known[source, row]
-        found = [let_go(plan) for plan in super().plans(source, draw)]
-        if found:  # of what cannot be used each lane has to tell
-            self.known[source, row] = found
-        return found
+    Args:
+        error: its standard error, as a share of it.
+    """
+    return f" (± {100 * error:.2g} %)" if error > WORTH_TELLING else ""
 
 
 def _filled(every: Sequence[Lane], epochs: float, tokens: float, wait: Wait) -> Counted:
@@ -181,12 +186,3 @@ def _filled(every: Sequence[Lane], epochs: float, tokens: float, wait: Wait) -> 
 
 def _told(epochs: float) -> str:
     return f"{epochs:g} epoch{'s' * (epochs != 1)}"
-
-
-def _some_of(size: int, wanted: int) -> list[int]:
-    """About ``wanted`` of an epoch's ``size`` draws, in stretches that lie evenly over it; all where they are fewer."""
-    if wanted >= size:
-        return list(range(size))
-    each = math.ceil(wanted / STRETCHES)
-    begins = [number * size // STRETCHES for number in range(STRETCHES)]
-    return sorted({begin + draw for begin in begins for draw in range(each) if begin + draw < size})

@@ -151,7 +151,7 @@ class Trainer:
             metrics, everyone = sum_up(
                 rows, batches, [arrived() for arrived in losses], spent,
                 targets=targets, parallel=self.parallel, settings=self.config.data,
-                epoch=self.feeder.feed.mixture.epoch, learning=self.learning,
+                mixture=self.feeder.feed.mixture, learning=self.learning,
             )  # fmt: skip
             if self.tokens is not None:
                 metrics["tokens_so_far"] = self.tokens = self.tokens + metrics["tokens"]

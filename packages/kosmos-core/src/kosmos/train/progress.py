@@ -174,11 +174,11 @@ class Noting(Relay):
 
     def step(self, row: Mapping[str, Any], steps: int) -> None:
         super().step(row, steps)
-        if line := self.passes.at(row, steps):
+        for line in self.passes.at(row, steps):
             self.say(f"{WARNING}{line}")
 
     def finish(self, before: Scores | None, after: Scores | None, output: Path, bad: int) -> None:
-        if line := self.passes.at_end():
+        for line in self.passes.at_end():
             self.say(line)
         super().finish(before, after, output, bad)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from kosmos.config import DataConfig
 from kosmos.data.batch import PackedBatch
 from kosmos.data.lane import Row
+from kosmos.data.mixture import Mixture
 from kosmos.evaluate.meters import LossMeter
 from kosmos.model.objectives import Learning
 from kosmos.runtime.parallel import Parallel
@@ -38,9 +39,13 @@ class _Sums(NamedTuple):
     documents: int
     drawn: Counter[str]
     """Tokens by source."""
+    documents_of: Counter[str]
+    """``documents`` by source."""
     cells: list[Cells]
     used: float
     """Documents of this step and those before it."""
+    used_of: list[tuple[float, ...]]
+    """Of each row: the same by the number of the source, where these have weights."""
     told: Told
     """Of nothing without an objective."""
 
@@ -54,7 +59,7 @@ def sum_up(
     targets: int,
     parallel: Parallel,
     settings: DataConfig,
-    epoch: int | None,
+    mixture: Mixture,
     learning: Learning | None = None,
 ) -> tuple[dict[str, Any], list[Spent]]:
     """All ranks call this.
@@ -64,7 +69,7 @@ def sum_up(
         batches: the same, in smaller parts where memory asked for it.
         per_token: the losses of each [n], and those of a reference [2, n], on the CPU.
         targets: of all ranks.
-        epoch: as ``Mixture.epoch`` says.
+        mixture: that the rows are drawn from.
         learning: the objective, whose mean over units is the loss then.
 
     Returns:
@@ -82,8 +87,10 @@ def sum_up(
         media=sum(len(m.slots) for b in batches for m in b.media.values()),
         documents=sum(not document.is_rejected for b in batches for document in b.documents),
         drawn=_drawn(batches),
+        documents_of=Counter(d.source for b in batches for d in b.documents if not d.is_rejected),
         cells=[cells_of(row) for row in rows],
         used=sum(row.used for row in rows),
+        used_of=[row.used_of for row in rows],
         told=told,
     )
     everyone = parallel.gather((spent, own))
@@ -97,8 +104,9 @@ def sum_up(
         "tokens": tokens,
         "text_tokens": tokens - media,
         "media_tokens": media,
-        "tokens_by_source": dict(sorted(sum((sums.drawn for sums in groups), Counter[str]()).items())),
-        **({"epoch": sum(sums.used for sums in groups) / epoch} if epoch else {}),
+        "tokens_by_source": _by_source([sums.drawn for sums in groups]),
+        "documents_by_source": _by_source([sums.documents_of for sums in groups]),
+        **_passes([sums.used for sums in groups], [of for sums in groups for of in sums.used_of], mixture),
         "target_tokens": targets,
         "documents": sum(sums.documents for sums in groups),
         "processes": parallel.world_size,
@@ -123,3 +131,24 @@ def _drawn(batches: Sequence[PackedBatch]) -> Counter[str]:
         for document in batch.documents:
             tokens[document.source] += document.length
     return tokens
+
+
+def _by_source(counts: Sequence[Counter[str]]) -> dict[str, int]:
+    return dict(sorted(sum(counts, Counter[str]()).items()))
+
+
+def _passes(used: Sequence[float], used_of: Sequence[tuple[float, ...]], mixture: Mixture) -> dict[str, Any]:
+    """How often the documents have come: all of them equally often, or those of each source.
+
+    Args:
+        used: documents that came, of each rank.
+        used_of: those of each source, of each row.
+    """
+    if mixture.epoch is not None:
+        return {"epoch": sum(used) / mixture.epoch}
+    came = [sum(of_source) for of_source in zip(*used_of, strict=True)]
+    return {
+        "epoch_by_source": {
+            source.name: documents / len(source) for source, documents in zip(mixture.sources, came, strict=True)
+        }
+    }

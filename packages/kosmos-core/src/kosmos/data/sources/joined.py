@@ -8,11 +8,12 @@ from itertools import repeat
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.packed import PackedKinds, PackedTexts
-from kosmos.data.sources.source import Extent, RowBlocks, Table, columns_of, row_with
+from kosmos.data.sources.source import Extent, RowBlocks, Table, columns_of, row_nbytes, row_with
 from kosmos.data.sources.splits import LIST, Split
 from kosmos.errors import SampleError
 
@@ -45,6 +46,11 @@ class JoinedTable:
         begins = [0, *self._ends[:-1]]
         ends = [blocks.ends + begin for blocks, begin in zip(found, begins, strict=True)]
         return RowBlocks(np.concatenate(ends), np.concatenate([blocks.nbytes for blocks in found]))
+
+    def row_nbytes(self) -> NDArray[np.float64] | None:
+        """Those of all tables, where all know them."""
+        found = [known for table in self.tables if (known := row_nbytes(table)) is not None]
+        return np.concatenate(found) if len(found) == len(self.tables) else None
 
     def holds(self) -> list[tuple[str, int]]:
         return [found for table in self.tables for found in table.holds()]
@@ -131,6 +137,9 @@ class Rooted:
 
     def row_blocks(self) -> RowBlocks | None:
         return self.table.row_blocks()
+
+    def row_nbytes(self) -> NDArray[np.float64] | None:
+        return row_nbytes(self.table)
 
     def holds(self) -> Sequence[tuple[str, int]]:
         return self.table.holds()

@@ -150,6 +150,9 @@ class JsonlTable:
     def row_blocks(self) -> None:
         return None
 
+    def row_nbytes(self) -> NDArray[np.int64]:
+        return self.end - self.offset
+
     def holds(self) -> list[tuple[str, int]]:
         rows = np.bincount(self.file, minlength=len(self.files)).tolist()
         return list(zip(map(str, self.files), rows, strict=True))

@@ -119,6 +119,19 @@ def columns_of(table: Table, index: int) -> Collection[str]:
     return columns
 
 
+def row_nbytes(table: Table) -> NDArray[np.float64] | None:
+    """What each row takes where it lies, without reading any: [rows]. Of rows that are read in blocks it is the mean of
+    their block. A table that knows it of each row has a method of this name. None where nothing is known."""
+    of_rows = getattr(table, "row_nbytes", None)
+    if of_rows is not None:
+        known = of_rows()
+        return None if known is None else np.asarray(known, np.float64)
+    if (blocks := table.row_blocks()) is None:
+        return None
+    counts = np.diff(blocks.ends, prepend=0)
+    return np.repeat(blocks.nbytes / np.maximum(1, counts), counts)
+
+
 @dataclass(eq=False, repr=False)
 class RowSource:
     """The documents of some rows of a table (a ``Source``)."""
@@ -189,6 +202,11 @@ class RowSource:
             return None
         at_once = max(1, int(AT_ONCE_BYTES // max(1.0, found.nbytes.mean())))
         return Blocks(np.searchsorted(found.ends, self.rows, side="right"), at_once)
+
+    def nbytes(self) -> NDArray[np.float64] | None:
+        """What each document takes where it lies: [documents]. None where nothing is known without reading them."""
+        found = row_nbytes(self.table)
+        return None if found is None else found[self.rows]
 
     def fingerprint(self) -> str:
         """What tells these rows from others, by their ids, or else by the files that they lie in."""

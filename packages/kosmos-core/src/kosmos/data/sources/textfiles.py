@@ -97,6 +97,9 @@ class TextTable:
     def row_blocks(self) -> None:
         return None
 
+    def row_nbytes(self) -> NDArray[np.int64]:
+        return self.end - self.begin
+
     def holds(self) -> tuple[()]:
         return ()
 

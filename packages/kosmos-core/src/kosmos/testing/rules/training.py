@@ -31,7 +31,7 @@ STEP_ROW = {
     "learning_rate": 3e-4, "grad_norm": 0.7, "step_s": 0.1, "data_wait_s": 0.0, "data_wait_share": 0.0,
     "tokens_per_s": 5120.0, "text_tokens_per_s": 4000.0, "media_tokens_per_s": 1120.0, "samples_per_s": 80.0,
     "peak_memory_bytes": 2**30, "cells_by_stream": {"s": 64}, "imbalance_by_stream": {"s": 1.2},
-    "tokens_by_source": {"sums": 512},
+    "tokens_by_source": {"sums": 512}, "documents_by_source": {"sums": 8},
 }  # fmt: skip
 SCORE_ROW = {"step": 1, "held_out": {"overall": {"documents": 8, "loss": 2.5, "perplexity": 12.2, "exact_match": 0.5}}}
 

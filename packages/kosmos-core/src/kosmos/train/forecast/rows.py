@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kosmos.data.figures import LOOKED_AT, Figures
 from kosmos.data.lane import Empty, Feed, Lane, Row
 from kosmos.data.quarantine import Budget, Incident
 from kosmos.errors import QuarantineFull
 from kosmos.train.balance import balance_of, cells_of
+from kosmos.train.source_tokens import SourceTokens
 
 STEPS, SECONDS = 8, 10.0
 """How many steps are planned, and how long that may take; one row is planned however long it takes."""
@@ -136,33 +136,28 @@ class Passes:
     share: float | None
     """Of the tokens that are trained on; None where none of its first documents can be used."""
     tokens: float | None
-    """Of all its documents, by those looked at."""
+    """Of all its documents that can be used."""
+    tokens_error: float | None
+    """Standard error of ``tokens``; 0 where all were looked at."""
     passes: float | None
     """How often each document comes, on average over the run."""
 
 
-def passes_of(feed: Feed, figures: Mapping[str, Figures | None], run_tokens: float) -> list[Passes]:
+def passes_of(feed: Feed, sizes: Sequence[SourceTokens], run_tokens: float) -> list[Passes]:
     """
     Args:
-        figures: of each source, as ``kosmos.data.figures.look_at_all`` gave them.
+        sizes: of each source.
         run_tokens: that all steps take together.
     """
     mixture = feed.mixture
-    found = [figures[source.name] for source in mixture.sources]
-    sizes = [
-        None if of is None else _tokens(of, len(source)) for of, source in zip(found, mixture.sources, strict=True)
-    ]
-    stated = sizes if mixture.by_documents else list(mixture.weights)
-    shares = _shares([weight if size else None for weight, size in zip(stated, sizes, strict=True)])
+    stated = [of.total for of in sizes] if mixture.by_documents else list(mixture.weights)
+    shares = _shares([weight if of.total else None for weight, of in zip(stated, sizes, strict=True)])
     return [
-        Passes(source.name, len(source), share, size, run_tokens * share / size if share and size else None)
-        for source, share, size in zip(mixture.sources, shares, sizes, strict=True)
+        Passes(source.name, len(source), share, of.total, of.error, run_tokens * share / of.total)
+        if share and of.total
+        else Passes(source.name, len(source), share, None, None, None)
+        for source, share, of in zip(mixture.sources, shares, sizes, strict=True)
     ]
-
-
-def _tokens(of: Figures, documents: int) -> float:
-    """Of the documents of a source that can be used, by the share of those among its first."""
-    return of.mean * documents * of.looked_at / min(LOOKED_AT, documents)
 
 
 def _shares(weights: Sequence[float | None]) -> list[float | None]:

@@ -31,6 +31,8 @@ from kosmos.train.length import Report, in_steps
 from kosmos.train.settings import check_length, check_settings
 from kosmos.train.sharding import check_types, layout
 from kosmos.train.sharing import check_sharing
+from kosmos.train.small_data import often_drawn
+from kosmos.train.source_tokens import HeaderLane, tokens_of_sources
 
 SHARES = (1.0, 0.5)
 """Of a device's peak, for which times are told."""
@@ -177,7 +179,7 @@ def forecast(
         parallel: how many processes there would be, and how many on a machine; one by default.
         device: on which each would train.
         steps: whose rows are planned.
-        seconds: that this may take, beside the model, the first documents of each source and the count of epochs.
+        seconds: that the rows and the tokens of the sources may each take; the count of epochs takes what it takes.
         report: told what is waited for where it takes long.
 
     Raises:
@@ -196,15 +198,16 @@ def forecast(
     )
     check_compared(config, held_out, choices, composition.planner, registry)
     feed = make_feed(composition, sources)
-    counted = ""
+    counted, sizes = "", None
     if not config.train.is_counted:
         config, found = in_steps(config, feed, report)
-        counted = found.told()
+        counted, sizes = found.told(), found.sources
         composition = replace(composition, config=config)
         check_length(config, registry, parallel.world_size)
     looked = look_at_all(feed)
     rows = plan_rows(feed, lanes=config.data.lanes, steps=steps, seconds=seconds)
     run_tokens = rows.tokens * config.data.lanes * config.train.steps
+    passes = passes_of(feed, sizes or tokens_of_sources(HeaderLane(feed, 0), seconds=seconds), run_tokens)
     model = composition.model
     dtype = device.dtype if device is not None else pick_precision(
         config.train.precision, torch.device("cpu"), config.train.weights
@@ -217,12 +220,16 @@ def forecast(
         trained=sum(p.numel() for p in model.parameters() if p.requires_grad),
         memory=memory_of(composition, parallel, dtype),
         figures=looked.figures,
-        passes=passes_of(feed, looked.figures, run_tokens),
+        passes=passes,
         rows=rows,
         work=Work({}, 0.0),
         device=device,
         counted=counted,
-        doubts=[*_doubtful(composition, sources), *filter(None, [rows.doubt(config.data.quarantine)])],
+        doubts=[
+            *_doubtful(composition, sources),
+            *filter(None, [rows.doubt(config.data.quarantine)]),
+            *([] if feed.mixture.by_documents else often_drawn(passes, config.train.steps)),
+        ],
     )
     # Last of all, since it takes the model's weights away.
     return replace(told, work=work_of_step(model, rows.rows, lanes=config.data.lanes))
