@@ -168,6 +168,13 @@ def test_all_mistakes_are_told_at_once():
     assert said[-1].endswith("(and 1 more)")
 
 
+@pytest.mark.parametrize("name", ["epochs", "repeat", "passes"])
+def test_how_often_a_source_comes_beside_others_leads_to_names_and_weights(name):
+    line = f"data.sources.0.{name}: unknown field; for N passes over a source .* name it N times .* weigh each source by"
+    with pytest.raises(ConfigError, match=line):
+        make_run({"data": {"sources": [{"path": "x", name: 3}]}})
+
+
 def test_what_others_call_a_field_leads_to_one_that_is_there():
     adamw = {"name": "adamw", "betas": [0.9, 0.95], "eps": 1e-8}
     run = make_run({"backbone": {"lora": 1}, "train": {"optimizer": adamw}, "evaluate": {"generate": 1}}).model_dump()

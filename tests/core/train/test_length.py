@@ -77,6 +77,15 @@ def test_of_many_documents_some_of_each_source_are_looked_at():
     assert found.told().startswith("1 epoch of 12,328 documents: ")
 
 
+def test_a_source_that_is_named_twice_comes_twice_in_an_epoch():
+    lengths = np.random.default_rng(5).integers(20, 200, 60).tolist()
+    feed = feed_of(Texts("a", lengths), Texts("a again", lengths), Texts("b", lengths))
+    found = count_steps(feed, lanes=1, epochs=1.0)
+    (rows,) = rows_taken(feed, lanes=1, steps=found.steps)
+    drawn = [document.source for row in rows for document in row.arrays.documents]
+    assert sum(name.startswith("a") for name in drawn) == pytest.approx(2 * drawn.count("b"), rel=0.1)
+
+
 @settings(max_examples=40)
 @given(
     lengths=st.lists(st.integers(2, 120), min_size=1, max_size=12), bad=st.sets(st.integers(0, 11), max_size=4),

@@ -168,16 +168,16 @@ def _decode(
     feed = make_scoring_feed(composition, sources, lanes=lanes, max_documents=sys.maxsize)
     hang_s = sample_hang_s(composition.config.train.hang_s)
     feeder = open_feeder(feed, range(lanes), workers=workers, hang_s=hang_s)
-    before, reached = found.looked_at, {}
+    before, reached = found.looked_at, dict[int, int]()
     try:
         while rows := feeder.next_step():
             for row in rows:
                 found.incidents += row.incidents
-                reached[row.lane] = _done(row.state)
                 if lengths:
                     _note(row.arrays.documents, lengths)
-                advance(row.drawn, found.total)
-            found.looked_at = before + sum(reached.values())
+                reached[row.lane] = _done(row.state)
+                earlier, found.looked_at = found.looked_at, before + sum(reached.values())
+                advance(found.looked_at - earlier, found.total)
     finally:
         feeder.close()
 

@@ -138,8 +138,11 @@ def _memory_lines(found: Forecast, memory: dict[str, Any]) -> Iterator[str]:
 def _source_cells(one: dict[str, Any]) -> Cells:
     if one["tokens"] is None:
         return one["name"], f"{one['documents']:,}", "none can be used", "-", "-", "-"
+    from kosmos.train.length import give_or_take
+
     longer = f"{one['longer_than_a_row']:,} of {one['looked_at']:,} looked at"
-    counts = f"{one['documents']:,}", _count(one["tokens"])
+    about = give_or_take(one["tokens_error"] / one["tokens"])
+    counts = f"{one['documents']:,}", f"{_count(one['tokens'])}{about}"
     return one["name"], *counts, _percent(one["share"]), _short(one["passes"]), longer
 
 
