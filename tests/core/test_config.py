@@ -170,7 +170,9 @@ def test_all_mistakes_are_told_at_once():
 
 @pytest.mark.parametrize("name", ["epochs", "repeat", "passes"])
 def test_how_often_a_source_comes_beside_others_leads_to_names_and_weights(name):
-    line = f"data.sources.0.{name}: unknown field; for N passes over a source .* name it N times .* weigh each source by"
+    line = (
+        f"data.sources.0.{name}: unknown field; for N passes over a source .* name it N times .* weigh each source by"
+    )
     with pytest.raises(ConfigError, match=line):
         make_run({"data": {"sources": [{"path": "x", name: 3}]}})
 
