@@ -220,7 +220,7 @@ def test_grey_palette_and_one_bit_pictures_become_rgb() -> None:
         (Path("absent.png"), "does not exist"),
         (Path("/"), "not a file"),
         (encoded(Image.new("F", (8, 8)), "TIFF"), "mode F"),
-        (encoded(Image.new("I", (8, 8), 200), "TIFF"), "pixels of 32 bits have no agreed range"),
+        (encoded(Image.new("I", (8, 8), 200), "TIFF"), "pixels of 32 bits have no agreed range; say which values"),
     ],
 )
 def test_what_is_no_picture_is_refused_in_one_line(source: bytes | Path | np.ndarray, said: str) -> None:

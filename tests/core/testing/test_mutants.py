@@ -105,6 +105,11 @@ MUTANTS = [
         "described", "; expected one line",
     ),
     Mutant(
+        "a doubt of nothing", "processor.py", METHOD,
+        f"    def doubt(self, media: Media) -> None:\n        return None\n\n{METHOD}",
+        "doubt", "None; expected one line",
+    ),
+    Mutant(
         "headers that are read after all", "processor.py", METHOD, f"    reads_headers = False\n\n{METHOD}",
         "plan-deterministic", "SonarProcessor says reads_headers = False, but a float32 array [96, 3] planned without",
     ),

@@ -13,9 +13,10 @@ from PIL import Image
 from kosmos import ConfigError, Grid, Media, MediaPlan, SampleError
 from kosmos_vision.augmentation import UNCHANGED, Augmentation, Change
 from kosmos_vision.cutting import cut_planes
+from kosmos_vision.grey import check_range
 from kosmos_vision.own_shape import fit_cells
-from kosmos_vision.pictures import MOST_PAGES, Limits, count_frames, load_rgb, read_header
-from kosmos_vision.resampling import Planes, Resampler, middle
+from kosmos_vision.pictures import MOST_PAGES, Limits, count_frames, doubt_of, load_rgb, read_header
+from kosmos_vision.resampling import Box, Planes, Resampler, middle
 from kosmos_vision.tiles import WHOLE, Tiling, choose_tiling, cut_tiles
 
 BEGIN, END = "<image>", "</image>"
@@ -83,6 +84,7 @@ class ImageProcessor:
         flip: float = 0.0,
         crop: float = 1.0,
         colour: float = 0.0,
+        gray_range: tuple[float, float] | None = None,
     ) -> None:
         """
         Args:
@@ -105,9 +107,13 @@ class ImageProcessor:
                 picture's own shape, anywhere in it. 1 takes all of it.
             colour: in training, by how much brightness, contrast and saturation go up or down at most: 0.2 is between
                 0.8 and 1.2 times.
+            gray_range: [low, high], the values that become black and white in pictures of grey of more than 8 bits,
+                with a sign or of floats, in the units of their files: [0, 4095] for 12 bits in 16, [-160, 240] in HU
+                for soft tissue. What is below or above is clipped. None takes 16 bits from 0 to 65,535 and refuses
+                what has no agreed range.
 
         Raises:
-            ConfigError: a size that the encoder cannot take, or a limit or an augmentation out of range.
+            ConfigError: a size that the encoder cannot take, or a limit, an augmentation or a range that is none.
         """
         self.input = encoder_input
         self.cell_shape = (encoder_input.channels, *encoder_input.patch_px)
@@ -122,6 +128,7 @@ class ImageProcessor:
         self.augmentation = Augmentation(flip, crop, colour)
         self.augments = self.augmentation.is_on
         self.limits = Limits(max_pixels, max_bytes)
+        self.gray_range = check_range(gray_range)
         fewest = encoder_input.min_cells[0] * encoder_input.min_cells[1]
         if max_cells < fewest:
             raise ConfigError(f"max_cells {max_cells}: the encoder takes no fewer than {fewest} cells of a picture")
@@ -145,7 +152,7 @@ class ImageProcessor:
             )
         if self._one_plan is not None:
             return self._one_plan
-        header = read_header(media.source, self.limits)
+        header = read_header(media.source, self.limits, self.gray_range)
         own = header.height, header.width
         if self.size_px is not None:
             return self._plan_of(header.orientation, self.size_px, choose_tiling(own, self.size_px, self.max_tiles))
@@ -177,7 +184,7 @@ class ImageProcessor:
             SampleError: as of ``plan`` where the header is read.
         """
         recipe: ImageRecipe = plan.recipe
-        header, tiling = read_header(media.source, self.limits), recipe.tiling
+        header, tiling = read_header(media.source, self.limits, self.gray_range), recipe.tiling
         fed = _by((recipe.height_px, recipe.width_px))
         tiles = f" and as {tiling.rows} x {tiling.columns} tiles of that" if tiling.is_split else ""
         how = f", resize {self.resize}" if self.size_px is not None else ""
@@ -186,12 +193,20 @@ class ImageProcessor:
         first = f", the first of {count} pages or frames" if frames > 1 else ""
         return f"height x width in px: {header.height} x {header.width}{first}, fed as {fed}{tiles}{how}"
 
+    def doubt(self, media: Media) -> str:
+        """That a picture comes out nearly black, by the range that its grey is read over; else empty.
+
+        Raises:
+            SampleError: as of ``decode``, where it has to be decoded.
+        """
+        return "" if self.gray_range is not None else doubt_of(media.source, self.limits)
+
     def _cells(self, media: Media, plan: MediaPlan, change: Change) -> NDArray[np.uint8]:
         """Each grid is resized from what was decoded: the tiles as one picture, of which they are cut."""
         recipe: ImageRecipe = plan.recipe
         tiling, size_px = recipe.tiling, (recipe.height_px, recipe.width_px)
         full_px = size_px[0] * tiling.rows, size_px[1] * tiling.columns
-        picture = load_rgb(media.source, self.limits, recipe.orientation, change.needed(full_px))
+        picture = load_rgb(media.source, self.limits, recipe.orientation, change.needed(full_px), self.gray_range)
         views = [change.turned(self._planes(picture, size_px, change))]
         if tiling.is_split:
             views += cut_tiles(change.turned(self._planes(picture, full_px, change)), tiling)

@@ -16,10 +16,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
-from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION
 
 from kosmos import SampleError
 from kosmos.data.document import MediaSource
+from kosmos_vision.grey import GRAY_RANGE, Range, dark, is_deep, scaled, to_8_bits
 from kosmos_vision.jpeg import decode_frame, find_frame, refuse_many_scans
 
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM")
@@ -57,14 +57,17 @@ class Header(NamedTuple):
     """EXIF orientation that is still to be applied: 1 (none) to 8."""
 
 
-def read_header(source: MediaSource, limits: Limits) -> Header:
+def read_header(source: MediaSource, limits: Limits, gray_range: Range | None = None) -> Header:
     """Size and orientation of a picture, without decoding it.
+
+    Args:
+        gray_range: where there is one, arrays of one channel may have any type of numbers.
 
     Raises:
         SampleError: unreadable, of size zero, or over a limit.
     """
     if isinstance(source, np.ndarray):
-        height, width = _checked_array(source, limits).shape[:2]
+        height, width = _checked_array(source, limits, gray_range).shape[:2]
         return Header(height, width, 1)
     with _opened(source, limits) as file:
         if (frame := find_frame(file)) is not None:
@@ -103,7 +106,31 @@ def _count_pages(picture: Image.Image) -> int:
     return MOST_PAGES + 1
 
 
-def load_rgb(source: MediaSource, limits: Limits, orientation: int | None, wanted: tuple[int, int]) -> Image.Image:
+def doubt_of(source: MediaSource, limits: Limits) -> str:
+    """That a picture comes out nearly black, as its 16 bits are taken over their full range; empty of any other.
+
+    Raises:
+        SampleError: as of ``load_rgb``; only pictures of 16 bits are decoded.
+    """
+    if isinstance(source, np.ndarray):
+        return ""
+    with _opened(source, limits) as file:
+        if find_frame(file) is not None:
+            return ""
+        with _recognised(file, limits) as picture:
+            if not is_deep(picture):
+                return ""
+            picture.load()
+            return dark(picture)
+
+
+def load_rgb(
+    source: MediaSource,
+    limits: Limits,
+    orientation: int | None,
+    wanted: tuple[int, int],
+    gray_range: Range | None = None,
+) -> Image.Image:
     """The first frame as an upright 8-bit RGB picture, transparency laid on white.
 
     Args:
@@ -112,13 +139,17 @@ def load_rgb(source: MediaSource, limits: Limits, orientation: int | None, wante
         orientation: from ``read_header``; None reads it.
         wanted: (height, width) that it will be resized to: a JPEG is decoded at a half, quarter or eighth where that
             still leaves twice as many pixels a side.
+        gray_range: the values that become 0 and 255, of grey of more than 8 bits, with a sign or of floats; arrays may
+            then have any type of numbers, as [H, W] or [H, W, 1]. None takes 16 bits over their full range.
 
     Raises:
         SampleError: broken, cut short, or of a kind of pixel that has no clear meaning in 8 bits.
     """
     if isinstance(source, np.ndarray):
-        pixels = _checked_array(source, limits)
-        return _to_rgb(Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels))
+        pixels = _checked_array(source, limits, gray_range)
+        if gray_range is not None and pixels.dtype != np.uint8:
+            pixels = scaled(pixels, gray_range)
+        return _to_rgb(Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels), gray_range)
     with _opened(source, limits) as file:
         if orientation in (None, 1) and (plain := _plain_jpeg(file, limits, wanted)) is not None:
             return plain
@@ -130,7 +161,7 @@ def load_rgb(source: MediaSource, limits: Limits, orientation: int | None, wante
             height, width = wanted if orientation < 5 else wanted[::-1]
             picture.draft(picture.mode, (2 * width, 2 * height))
             picture.load()
-            rgb = _to_rgb(picture)
+            rgb = _to_rgb(picture, gray_range)
             turn = _TURNS.get(orientation)
             return rgb if turn is None else rgb.transpose(turn)
 
@@ -148,11 +179,15 @@ def _plain_jpeg(file: IO[bytes], limits: Limits, wanted: tuple[int, int]) -> Ima
     return picture
 
 
-def _checked_array(pixels: NDArray[Any], limits: Limits) -> NDArray[np.uint8]:
+def _checked_array(pixels: NDArray[Any], limits: Limits, gray_range: Range | None) -> NDArray[Any]:
+    is_grey = pixels.ndim == 2 or pixels.shape[2:] == (1,)
+    if gray_range is not None and is_grey and pixels.dtype.kind in "iuf":
+        _check_pixels(pixels.shape[1], pixels.shape[0], limits)
+        return pixels
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and not 1 <= pixels.shape[2] <= 4):
         raise SampleError(
             f"picture is an array {pixels.dtype} {list(pixels.shape)}; "
-            f"need uint8 [H, W] or [H, W, 1 to 4]{_turn(pixels)}"
+            f"need uint8 [H, W] or [H, W, 1 to 4]{_turn(pixels)}{_window(pixels)}"
         )
     _check_pixels(pixels.shape[1], pixels.shape[0], limits)
     return pixels
@@ -165,6 +200,12 @@ def _turn(pixels: NDArray[Any]) -> str:
     is_float = np.issubdtype(pixels.dtype, np.floating)
     scaled = "(array * 255).round().astype('uint8')" if is_float else "array"
     return f"; such as {scaled}{turned}{', of floats from 0 to 1' * is_float}" if turned or is_float else ""
+
+
+def _window(pixels: NDArray[Any]) -> str:
+    """What else may be done to an array that is grey of many bits."""
+    is_grey = pixels.ndim == 2 and pixels.dtype.kind in "iu"
+    return f", or say which values are black and white in {GRAY_RANGE}" if is_grey else ""
 
 
 def _check_pixels(width: int, height: int, limits: Limits) -> None:
@@ -255,13 +296,11 @@ def _orientation(picture: Image.Image) -> int:
     return value if value in _TURNS else 1
 
 
-def _to_rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode.startswith("I"):
-        if getattr(picture, "tag_v2", {}).get(BITSPERSAMPLE) == (32,):  # 0 to 255 as often as 0 to 65,535
-            raise _without_range("32 bits")
-        picture = _from_16_bits(picture)
-    if picture.mode in ("F", "LAB"):
-        raise _without_range(f"mode {picture.mode}")
+def _to_rgb(picture: Image.Image, gray_range: Range | None) -> Image.Image:
+    if is_deep(picture):
+        picture = to_8_bits(picture, gray_range)
+    if picture.mode == "LAB":
+        raise SampleError("pixels of mode LAB have no agreed range; store the picture as RGB")
     clear = picture.info.get("transparency")
     if (
         isinstance(clear, tuple) and max(clear) > 255
@@ -273,30 +312,3 @@ def _to_rgb(picture: Image.Image) -> Image.Image:
             return rgba.convert("RGB")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
     return picture if picture.mode == "RGB" else picture.convert("RGB")
-
-
-def _without_range(kind: str) -> SampleError:
-    return SampleError(f"pixels of {kind} have no agreed range; store the picture with 8 or 16 bits")
-
-
-@cache
-def _to_8_bits(bits: int) -> NDArray[np.uint8]:
-    most = (1 << bits) - 1
-    return ((np.arange(most + 1) * 255 + most // 2) // most).astype(np.uint8)
-
-
-def _from_16_bits(picture: Image.Image) -> Image.Image:
-    """Grey of 16 bits, or of the 12 that a TIFF states, scaled to 8, where Pillow's ``convert`` would clip at 255."""
-    values, tags = np.asarray(picture), getattr(picture, "tag_v2", {})
-    stated = tags.get(BITSPERSAMPLE, (16,))
-    bits = 12 if stated == (12,) else 16
-    if values.min() < 0 or values.max() >= 1 << bits:
-        raise SampleError(f"grey values from {values.min()} to {values.max()}; need 8 or 16 bits without sign")
-    grey = _to_8_bits(bits)[values]
-    if tags.get(PHOTOMETRIC_INTERPRETATION) == 0:  # white is zero, which Pillow turns over for 8 bits alone
-        grey = 255 - grey
-    clear = picture.info.get("transparency")
-    if not isinstance(clear, int):
-        return Image.fromarray(grey)
-    alpha = np.where(values == clear, 0, 255).astype(np.uint8)
-    return Image.merge("LA", (Image.fromarray(grey), Image.fromarray(alpha)))

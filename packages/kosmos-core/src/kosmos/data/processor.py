@@ -81,7 +81,9 @@ class Processor(Protocol):
     One whose options have no effect together, or that could be faster on this machine, has ``hints``, lines that say
     so; they are told as a run starts. One that can say what it makes of a medium has ``described(media, plan)``, a line
     for people, such as the size that it has and the one that the encoder gets. Training never asks; ``kosmos data``
-    does, of the documents that it prints.
+    does, of the documents that it prints. One that can tell of a medium that can be used that it hardly comes out as it
+    was meant has ``doubt(media)``, a line, empty where there is none: it may decode for that, and is asked of a few
+    media of each source as a run starts, and by ``kosmos data``.
     """
 
     cell_shape: tuple[int, ...]

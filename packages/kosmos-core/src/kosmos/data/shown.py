@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from kosmos.data.document import Source
+from kosmos.data.doubtful_media import doubt_of
 from kosmos.data.foreign import calling
 from kosmos.data.marks import CORE_MARKS
 from kosmos.data.plan import DocumentPlan, PlannedMedia, Planner
@@ -153,7 +154,8 @@ def _written(plan: DocumentPlan, planner: Planner) -> Iterator[tuple[int, int, s
 
 
 def described(planned: PlannedMedia, processor: Processor) -> str:
-    """What a processor says that it makes of a medium; nothing where it does not say, the reason where it cannot."""
+    """What a processor says that it makes of a medium, and against it; nothing where it does not say, the reason where
+    it cannot."""
     if (describe := getattr(processor, "described", None)) is None:
         return ""
     try:
@@ -161,9 +163,10 @@ def described(planned: PlannedMedia, processor: Processor) -> str:
             told = describe(planned.media.load(), planned.plan)
             if not isinstance(told, str):
                 raise TypeError(f"expected a text, got {type(told).__name__}")
+        doubt = doubt_of(processor, planned.media.load())
     except SampleError as error:
         return f"cannot be used: {error}"
-    return told
+    return f"{told}; {doubt}" if doubt else told
 
 
 def _called(medium: PlannedMedia) -> str:

@@ -16,6 +16,7 @@ from kosmos.config import BackboneConfig, RunConfig, StreamConfig
 from kosmos.config_weights import InitConfig
 from kosmos.data.chat_template import template
 from kosmos.data.document import Source
+from kosmos.data.doubtful_media import doubted_media
 from kosmos.data.foreign import called, first_line
 from kosmos.data.layout_marks import misspelt_marks
 from kosmos.data.place_tags import doubtful_places
@@ -98,6 +99,7 @@ def doubts(
         yield from misspelt_marks(routes, sources)
         yield from doubtful_places(sources, routes)
         yield from longer_than_stated(routes, sources)
+        yield from doubted_media(routes, sources)
         yield from _never_scored(config) if scored is not None and not scored else ()
         yield from few_held_out(config, scored or ())
         yield from _scored_and_trained(config)

@@ -90,6 +90,17 @@ def descriptions_are_lines(modality: ModalityUnderTest) -> None:
             raise BrokenPromise(f"{name} of {described(medium)}: {told!r:.80}; expected one line")
 
 
+@rule("modality", "doubt", "what it tells against a medium, where it does, is one line or empty")
+def doubts_are_lines(modality: ModalityUnderTest) -> None:
+    processor: Any = modality.route.processor
+    if getattr_static(processor, "doubt", None) is None:
+        return
+    for medium in modality.media:
+        told = processor.doubt(medium)
+        if not isinstance(told, str) or "\n" in told:
+            raise BrokenPromise(f"{called(processor, 'doubt')} of {described(medium)}: {told!r:.80}; expected one line")
+
+
 @rule(
     "modality",
     "plan-deterministic",
@@ -335,6 +346,7 @@ RULES = (
     marks_are_declared,
     hints_are_lines,
     descriptions_are_lines,
+    doubts_are_lines,
     plans_are_deterministic,
     cells_stay,
     augments_as_planned,
