@@ -59,6 +59,7 @@ AFTER = {
     "after drawing": "with_drawings",
     "transcripts": "with_transcripts",
     "rotations": "with_rotations",
+    "auc": "with_probabilities",
 }
 """Markers of blocks that want a run to be there, and the fixtures that make it."""
 
@@ -148,6 +149,22 @@ def with_rotations(at_home: Path) -> Path:
     lines = [json.dumps({"id": str(number), "is_right": is_right}) for number, is_right in said]
     (at_home / "chosen.jsonl").write_text("\n".join(lines))
     return at_home
+
+
+@pytest.fixture
+def with_probabilities(at_home: Path) -> Path:
+    """What lines of answers to questions of yes or no have: of the 4 pairs of a yes and a no one is out of order."""
+    said = [(-0.1, -2.0, 0), (-1.0, -0.9, 0), (-0.7, -0.8, 1), (-3.0, -0.1, 1)]
+    lines = [{"choices": ["yes", "no"], "log_probabilities": [yes, no], "right": right} for yes, no, right in said]
+    (at_home / "chosen.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return at_home
+
+
+def test_the_area_under_the_curve_is_that_of_the_pairs_in_order(with_probabilities: Path, capsys) -> None:
+    run_block(*blocks("python", "auc"))
+    areas, precisions = capsys.readouterr().out.splitlines()
+    assert areas == "multiclass_auroc {'yes': 0.75, 'no': 0.75}"
+    assert precisions.startswith("multiclass_average_precision {'yes': 0.83")
 
 
 def test_questions_in_several_orders_count_where_all_are_right(with_rotations: Path, capsys) -> None:

@@ -71,6 +71,14 @@ def kosmos_metrics() -> Iterator[MetricSpec]:
     yield MetricSpec(
         name="macro_f1", target="kosmos.evaluate.class_metrics:macro_f1", summary="Mean of the F1 of each class."
     )
+    yield MetricSpec(
+        name="balanced_accuracy", target="kosmos.evaluate.class_metrics:balanced_accuracy",
+        summary="Mean of the recall of each class.",
+    )  # fmt: skip
+    yield MetricSpec(
+        name="kappa", target="kosmos.evaluate.agreement:kappa",
+        summary="Cohen's kappa of classes, weighted for grades.",
+    )  # fmt: skip
     at = "kosmos.evaluate.answer_metrics"
     yield MetricSpec(name="vqa_accuracy", target=f"{at}:vqa_accuracy", summary="VQA's accuracy over several answers.")
     yield MetricSpec(name="anls", target=f"{at}:anls", summary="DocVQA's likeness of characters, best of the answers.")

@@ -232,7 +232,14 @@ SIZES = {
 """Options of our backbones, encoders and processors to the names that others have for them."""
 
 COMPONENTS = {
-    "metric": {"word_error_rate": "wer", "exact_match": "em accuracy acc", "bleu": "sacrebleu corpus_bleu"},
+    "metric": {
+        "word_error_rate": "wer",
+        "exact_match": "em accuracy acc",
+        "bleu": "sacrebleu corpus_bleu",
+        "macro_f1": "f1 f1_score f1_macro",
+        "balanced_accuracy": "balanced_accuracy_score uar mean_recall bacc",
+        "kappa": "cohen_kappa cohen_kappa_score cohens_kappa qwk quadratic_weighted_kappa",
+    },
     "schedule": {
         "cosine": "cosine_with_min_lr cosine_schedule cosine_annealing cosine_with_warmup",
         "constant": "constant_with_warmup",
@@ -241,6 +248,16 @@ COMPONENTS = {
     },
 }
 """By kind, components to the names that others have for them."""
+
+NO_COMPONENTS = {
+    "metric": {
+        "an answer that is written has no score to rank by, but kosmos eval --choices FILE --answers FILE writes the "
+        "log-probability of each answer that is offered (docs: Evaluate, Area under the curve)": (
+            "auc auroc roc_auc roc_auc_score average_precision auprc pr_auc"
+        ),
+    },
+}
+"""By kind, what is to be said of those that others have and nobody brings."""
 
 
 def elsewhere(name: str, place: str = "backbone") -> str:
@@ -293,6 +310,12 @@ def around(path: str, name: str) -> str:
     meant = called if (called := said.rpartition(".")[2]) in fields else nearest(name, fields)
     trained = part == "connector" and meant == "freeze"  # which it always is
     return f"{place}.{meant}" if meant and not trained else ""
+
+
+def no_component(kind: str, name: str) -> str:
+    """What is to be said of a component that others have, and that cannot be one here; empty of any other."""
+    known = NO_COMPONENTS.get(kind, {}).items()
+    return next((said for said, names in known if plain(name) in map(plain, names.split())), "")
 
 
 def component_elsewhere(kind: str, name: str) -> str:

@@ -21,7 +21,7 @@ from kosmos.catalogue import catalogue, install_hint
 from kosmos.components import KINDS, DatasetSpec, Spec
 from kosmos.discovery import CORE_CANDIDATE, Candidate, PluginRecord, find_candidates, load
 from kosmos.doubtful import broken_ones
-from kosmos.elsewhere import component_elsewhere
+from kosmos.elsewhere import component_elsewhere, no_component
 from kosmos.enabled import Enabling, enabling
 from kosmos.errors import ConfigError, KosmosError, Misnamed, PluginError, cause, is_out_of_memory, own_line
 from kosmos.names import did_you_mean, listed, nearest
@@ -227,7 +227,7 @@ class Registry:
                 f"{kind} {name!r}: no plugin that is loaded brings it ({plural(kind)}: {listed(there)}); "
                 f"plugin {likely.label} may, and is {likely.off.why}; {likely.off.remedy}"
             )
-        elif meant := self._meant(kind, name):
+        elif meant := self._meant(kind, name) or no_component(kind, name):
             said = f"{kind} {name!r}: unknown; {meant} ({plural(kind)}: {listed(there)})"
         else:
             install, error = install_hint(kind, name), PluginError

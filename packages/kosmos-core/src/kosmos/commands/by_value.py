@@ -11,6 +11,7 @@ import typer
 from kosmos.commands.arguments import refuse_empty
 from kosmos.commands.choices import share
 from kosmos.errors import ConfigError, PluginError
+from kosmos.names import listed
 from kosmos.visible import in_a_line
 
 if TYPE_CHECKING:
@@ -154,16 +155,27 @@ def told(column: str, found: Mapping[str, Mapping[str, Figures]]) -> dict[str, A
 def figures_by_value(
     answers: Sequence[Generated], values: Sequence[str], metrics: Mapping[str, TextMetric], warn: Warn
 ) -> Figures:
-    """Each metric of the answers of each value, without those that give no finite number for it."""
+    """Each metric of the answers of each value, without those that give no finite number for it, and those that need
+    documents of other classes where it has those of one alone."""
     from kosmos.evaluate.answer_scores import figures_of
     from kosmos.evaluate.by_value import grouped
+    from kosmos.evaluate.class_metrics import need_other_classes
 
     failed: list[tuple[str, PluginError]] = []
+    needy: dict[str, int] = {}
     found: Figures = {}
     for value, group in grouped(answers, values).items():
         errors: list[PluginError] = []
-        found[value] = figures_of(group, metrics, errors.append, finite=True)
+        without = need_other_classes(group, metrics)
+        needy |= {name: needy.get(name, 0) + 1 for name in without}
+        told_of = {name: metric for name, metric in metrics.items() if name not in without}
+        found[value] = figures_of(group, told_of, errors.append, finite=True)
         failed += [(value, error) for error in errors]
+    if needy:
+        warn(
+            f"--by: left out of {max(needy.values()):,} of {len(found):,} values: {listed(needy)}, which takes documents "
+            "that expect other classes, too; the table of classes has the F1 of each"
+        )
     if failed:
         value, error = failed[0]
         more = f" (and {len(failed) - 1:,} more)" if len(failed) > 1 else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from kosmos.evaluate.metrics import SeveralMetric, composed, folded, mean
 
 MOST_CLASSES = 50
 """Of a source whose classes are told one by one: of more, what is expected is free text."""
+Pair = tuple[str, str]
+"""The answer, and the class that is expected."""
 
 
 def macro_f1(*, ignore_case: bool = False) -> SeveralMetric:
@@ -27,7 +29,20 @@ def macro_f1(*, ignore_case: bool = False) -> SeveralMetric:
     Source: F1 as 2 TP / (2 TP + FP + FN), as scikit-learn and torchmetrics have it. It is counted here, as these hold a
     table of all pairs of classes, which may be many where somebody scores free text.
     """
-    return MacroF1(ignore_case)
+    return ClassMetric(_mean_f1, ignore_case)
+
+
+def balanced_accuracy(*, ignore_case: bool = False) -> SeveralMetric:
+    """The mean of the recall of each class, from 0 to 1: the share of right answers if all classes were as frequent.
+
+    Classes are those of ``macro_f1``.
+
+    Args:
+        ignore_case: take capital and small letters as the same.
+
+    Source: ``balanced_accuracy_score`` of scikit-learn, not adjusted for chance.
+    """
+    return ClassMetric(_mean_recall, ignore_case, of_one_class=True)
 
 
 @dataclass
@@ -51,46 +66,74 @@ OTHER = "(other)"
 
 
 @dataclass(frozen=True)
-class MacroF1:
-    """See ``macro_f1``."""
+class ClassMetric:
+    """A score of pairs of classes (a ``SeveralMetric``)."""
 
+    compute: Callable[[Sequence[Pair]], float]
+    """Of at least one pair."""
     ignore_case: bool = False
+    of_one_class: bool = False
+    """Whether it says something of documents that all expect the same class."""
 
     def __call__(self, predictions: list[str], references: list[str]) -> float:
         return self.of_several(predictions, [[reference] for reference in references])
 
     def of_several(self, predictions: list[str], references: list[list[str]]) -> float:
-        return mean([of.f1 for of in self.by_class(predictions, references).values()])
+        return self.compute(self.pairs(predictions, references))
 
-    def by_class(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, ClassFigures]:
-        """Figures of each class, the most frequent first."""
-        pairs = [self._pair(said, right) for said, right in zip(predictions, references, strict=True)]
-        expected, answered = Counter(right for _, right in pairs), Counter(said for said, _ in pairs)
-        right = Counter(said for said, right in pairs if said == right)
-        rows: dict[str, Counter[str]] = {}
-        for said, of in pairs:
-            rows.setdefault(of, Counter())[said if said in expected else OTHER] += 1
-        found = {}
-        for name, count in sorted(expected.items(), key=lambda entry: (-entry[1], entry[0])):
-            hits = right[name]
-            precision = hits / answered[name] if answered[name] else 0.0
-            f1 = 2 * hits / (count + answered[name])
-            found[name] = ClassFigures(count, precision, hits / count, f1, dict(rows[name].most_common()))
-        return found
+    def pairs(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> list[Pair]:
+        """What was answered and what is expected, as they are compared."""
+        return [self._pair(said, right) for said, right in zip(predictions, references, strict=True)]
 
-    def _pair(self, said: str, right: Sequence[str]) -> tuple[str, str]:
-        plain, classes = self._plain(said), [self._plain(one) for one in right]
+    def plain(self, text: str) -> str:
+        """A text as it is compared."""
+        return composed(folded(text.strip()) if self.ignore_case else text.strip())
+
+    def _pair(self, said: str, right: Sequence[str]) -> Pair:
+        plain, classes = self.plain(said), [self.plain(one) for one in right]
         return plain, plain if plain in classes else classes[0]
 
-    def _plain(self, text: str) -> str:
-        return composed(folded(text.strip()) if self.ignore_case else text.strip())
+
+def by_class(pairs: Sequence[Pair]) -> dict[str, ClassFigures]:
+    """Figures of each class, the most frequent first."""
+    expected, answered = Counter(right for _, right in pairs), Counter(said for said, _ in pairs)
+    right = Counter(said for said, right in pairs if said == right)
+    rows: dict[str, Counter[str]] = {}
+    for said, of in pairs:
+        rows.setdefault(of, Counter())[said if said in expected else OTHER] += 1
+    found = {}
+    for name, count in sorted(expected.items(), key=lambda entry: (-entry[1], entry[0])):
+        hits = right[name]
+        precision = hits / answered[name] if answered[name] else 0.0
+        f1 = 2 * hits / (count + answered[name])
+        found[name] = ClassFigures(count, precision, hits / count, f1, dict(rows[name].most_common()))
+    return found
+
+
+def _mean_f1(pairs: Sequence[Pair]) -> float:
+    return mean([of.f1 for of in by_class(pairs).values()])
+
+
+def _mean_recall(pairs: Sequence[Pair]) -> float:
+    return mean([of.recall for of in by_class(pairs).values()])
 
 
 def figures_by_class(answers: Sequence[Generated], metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
-    """Figures of each class as plain values; None where no metric is ``macro_f1``, or where there are too many."""
-    metric = next((one for one in metrics.values() if isinstance(one, MacroF1)), None)
+    """Figures of each class as plain values; None where no metric is one of classes, or where there are too many."""
+    metric = next((one for one in metrics.values() if isinstance(one, ClassMetric)), None)
     if metric is None or not answers:
         return None
-    right = [list(answer.references) or [answer.expected or ""] for answer in answers]
-    found = metric.by_class([answer.text for answer in answers], right)
+    found = by_class(_pairs_of(answers, metric))
     return {name: asdict(of) for name, of in found.items()} if len(found) <= MOST_CLASSES else None
+
+
+def need_other_classes(answers: Sequence[Generated], metrics: Mapping[str, Any]) -> list[str]:
+    """Names of the metrics that say nothing of these answers, as all of them expect the same class: precision is always
+    1 there, and agreement by chance complete."""
+    of_classes = {name: one for name, one in metrics.items() if isinstance(one, ClassMetric) and not one.of_one_class}
+    return [name for name, one in of_classes.items() if len({right for _, right in _pairs_of(answers, one)}) < 2]
+
+
+def _pairs_of(answers: Sequence[Generated], metric: ClassMetric) -> list[Pair]:
+    right = [list(answer.references) or [answer.expected or ""] for answer in answers]
+    return metric.pairs([answer.text for answer in answers], right)
