@@ -173,8 +173,8 @@ def figures_by_value(
         failed += [(value, error) for error in errors]
     if needy:
         warn(
-            f"--by: left out of {max(needy.values()):,} of {len(found):,} values: {listed(needy)}, which takes documents "
-            "that expect other classes, too; the table of classes has the F1 of each"
+            f"--by: left out of {max(needy.values()):,} of {len(found):,} values: {listed(needy)}, which takes "
+            "documents that expect other classes, too; the table of classes has the F1 of each"
         )
     if failed:
         value, error = failed[0]
