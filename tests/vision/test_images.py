@@ -243,8 +243,39 @@ def test_limits_hold_before_decoding() -> None:
     assert ImageProcessor(VARIABLE, max_pixels=5000, max_bytes=len(data)).plan(media).cells == 28
     small = encoded(Image.new("RGB", (4, 4)), "BMP")
     huge = small[:18] + struct.pack("<ii", 65_500, 65_500) + small[26:]
-    with pytest.raises(SampleError, match=r"^picture of 4290250000 pixels is over max_pixels 72000000$"):
+    with pytest.raises(SampleError, match=r"^picture of 4290250000 pixels is over max_pixels 72000000; set "):
         ImageProcessor(VARIABLE).plan(Media("image", huge))
+
+
+def test_a_picture_over_a_limit_says_which_option_sets_it_and_what_else_can_be_done() -> None:
+    data = encoded(Image.new("RGB", (100, 50)))
+    for limits, said in (
+        (Limits(4999, 10**6, "modalities.image.processor"),
+         "picture of 100 x 50 pixels is over max_pixels 4999; set modalities.image.processor.max_pixels higher, or cut "
+         "the picture into smaller ones first"),
+        (Limits(10**6, 9, "modalities.image.processor"),
+         f"picture of {len(data)} bytes is over max_bytes 9; set modalities.image.processor.max_bytes higher, or store "
+         "it smaller"),
+        (Limits(4999, 10**6), "picture of 100 x 50 pixels is over max_pixels 4999"),  # of a codec, which has no option
+    ):  # fmt: skip
+        with pytest.raises(SampleError) as caught:
+            read_header(data, limits)
+        assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("format", ["PNG", "GIF", "TIFF", "WEBP"])
+def test_a_stated_limit_goes_beyond_that_of_pillow(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    options = {"compression": "tiff_lzw"} if format == "TIFF" else {}
+    data = encoded(Image.new("RGB", (100, 50), "white"), format, **options)  # twice and more is an error of Pillow's
+    with pytest.raises(SampleError, match=r"5000 pixels\D* is over max_pixels 999|100 x 50 .* max_pixels 999"):
+        whole(ImageProcessor(FIXED, max_pixels=999), data)
+    assert whole(ImageProcessor(FIXED, max_pixels=5000), data).min() > 250
+
+
+def test_a_limit_has_an_end() -> None:
+    with pytest.raises(ConfigError, match=r"max_pixels 2000000000, .* and 1073741824 pixels at most"):
+        ImageProcessor(FIXED, max_pixels=2_000_000_000)
 
 
 def test_pictures_of_one_size_are_planned_without_a_look_at_their_files() -> None:

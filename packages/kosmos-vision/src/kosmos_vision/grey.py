@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ GRAY_RANGE = "modalities.image.processor.gray_range"
 SIGNED = 2
 """In TIFF's SampleFormat."""
 BAND = 1 << 20
-"""Values that are scaled at once: floats of 64 bits of all would be eight times what is kept of them."""
+"""Values that are changed at once, since numpy takes 8 bytes and more for each."""
 DARK = 1 << 14
 """Of 16 bits: where all values are below, the picture is in the darkest quarter. Scanners have 10 to 14 bits."""
 
@@ -72,10 +73,14 @@ def scaled(values: NDArray[Any], gray_range: Range) -> NDArray[np.uint8]:
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise SampleError("grey values that are no numbers (NaN); write the value that stands for them into the file")
     if values.dtype.itemsize == 2 and values.dtype.kind == "u":
-        return np.take(_table(gray_range), values)
+        return _in_bands(partial(np.take, _table(gray_range)), values)
+    return _in_bands(lambda band: _scaled(band, gray_range), values)
+
+
+def _in_bands(change: Callable[[NDArray[Any]], NDArray[np.uint8]], values: NDArray[Any]) -> NDArray[np.uint8]:
     flat, found = values.reshape(-1), np.empty(values.size, np.uint8)
     for begin in range(0, len(flat), BAND):
-        found[begin : begin + BAND] = _scaled(flat[begin : begin + BAND], gray_range)
+        found[begin : begin + BAND] = change(flat[begin : begin + BAND])
     return found.reshape(values.shape)
 
 
@@ -139,7 +144,7 @@ def _over_all_bits(picture: Image.Image, values: NDArray[Any]) -> NDArray[np.uin
             f"grey values from {values.min()} to {values.max()}; need 8 or 16 bits without sign, or {GRAY_RANGE}: the "
             "values that are black and white"
         )
-    return np.take(_all_bits(bits), values)
+    return _in_bands(partial(np.take, _all_bits(bits)), values)
 
 
 def dark(picture: Image.Image) -> str:

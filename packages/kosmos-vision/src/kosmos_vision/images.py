@@ -15,13 +15,14 @@ from kosmos_vision.augmentation import UNCHANGED, Augmentation, Change
 from kosmos_vision.cutting import cut_planes
 from kosmos_vision.grey import check_range
 from kosmos_vision.own_shape import fit_cells
-from kosmos_vision.pictures import MOST_PAGES, Limits, count_frames, doubt_of, load_rgb, read_header
+from kosmos_vision.pictures import MOST_PAGES, MOST_PIXELS, Limits, count_frames, doubt_of, load_rgb, read_header
 from kosmos_vision.resampling import Box, Planes, Resampler, middle
 from kosmos_vision.tiles import WHOLE, Tiling, choose_tiling, cut_tiles
 
 BEGIN, END = "<image>", "</image>"
 """Marks before and behind the cells of a picture."""
 MAX_CELLS = 256
+OPTIONS = "modalities.image.processor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ class ImageProcessor:
                 legible. They follow a view of the whole, row by row, and each takes as many tokens as that. No picture
                 has more than its pixels fill. 1 splits none.
             max_pixels: pictures with more are refused before they are decoded; phones take some of 50 and 64 million.
+                While it is decoded a picture takes 4 to 12 bytes a pixel (most if it is transparent, or grey of many
+                bits), in each data worker. Pillow's own limit, of 89 million, is raised with it in the process.
             max_bytes: files with more are refused before they are read.
             compile: whether a process that has resized for half a second compiles C++ for it, where there is a
                 compiler (``$CXX``, else g++ or clang++): the same bytes in a quarter to a half of the time.
@@ -127,15 +130,14 @@ class ImageProcessor:
         self.resampler = Resampler(compile)
         self.augmentation = Augmentation(flip, crop, colour)
         self.augments = self.augmentation.is_on
-        self.limits = Limits(max_pixels, max_bytes)
+        self.limits = Limits(max_pixels, max_bytes, OPTIONS)
         self.gray_range = check_range(gray_range)
         fewest = encoder_input.min_cells[0] * encoder_input.min_cells[1]
         if max_cells < fewest:
             raise ConfigError(f"max_cells {max_cells}: the encoder takes no fewer than {fewest} cells of a picture")
-        ceiling = Image.MAX_IMAGE_PIXELS
-        if max_pixels < 1 or max_bytes < 1 or (ceiling is not None and max_pixels > ceiling):
+        if not 1 <= max_pixels <= MOST_PIXELS or max_bytes < 1:
             raise ConfigError(
-                f"max_pixels {max_pixels}, max_bytes {max_bytes}: need at least 1, and {ceiling} pixels at most"
+                f"max_pixels {max_pixels}, max_bytes {max_bytes}: need at least 1, and {MOST_PIXELS} pixels at most"
             )
 
     def plan(self, media: Media) -> MediaPlan:

@@ -21,10 +21,14 @@ from kosmos import SampleError
 from kosmos.data.document import MediaSource
 from kosmos_vision.grey import GRAY_RANGE, Range, dark, is_deep, scaled, to_8_bits
 from kosmos_vision.jpeg import decode_frame, find_frame, refuse_many_scans
+from kosmos_vision.tiff import cut_short, in_words, quiet_libtiff
 
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM")
 """What is read. Pillow's other formats stay closed: its EPS reader, for one, starts Ghostscript."""
 
+MOST_PIXELS = 1 << 30
+"""That a limit may allow: a decoded picture takes 4 to 12 bytes a pixel, and each data worker has one."""
+CUT_UP = "or cut the picture into smaller ones first"
 MOST_PAGES = 1000
 """That are counted: those of a TIFF lie in a chain, of which 64 MiB hold so many that it would take hours."""
 _TURNS = {
@@ -44,6 +48,21 @@ class Limits:
 
     max_pixels: int
     max_bytes: int
+    options: str = ""
+    """The path of what they are options of; empty where nobody can set them."""
+
+    def raise_ceiling(self) -> None:
+        """Let Pillow's own limit give way to one that is stated, and that is checked before pixels are decoded as well.
+
+        It stays raised in this process: threads that put it back would undo each other's.
+        """
+        if Image.MAX_IMAGE_PIXELS is not None and self.max_pixels > Image.MAX_IMAGE_PIXELS:
+            Image.MAX_IMAGE_PIXELS = self.max_pixels
+
+    def refused(self, what: str, name: str, remedy: str) -> SampleError:
+        """Of what is over the limit of a name."""
+        said = f"; set {self.options}.{name} higher, {remedy}" if self.options else ""
+        return SampleError(f"{what} is over {name} {getattr(self, name)}{said}")
 
 
 class Header(NamedTuple):
@@ -212,7 +231,7 @@ def _check_pixels(width: int, height: int, limits: Limits) -> None:
     if width < 1 or height < 1:
         raise SampleError(f"picture of {width} x {height} pixels is empty")
     if width * height > limits.max_pixels:
-        raise SampleError(f"picture of {width} x {height} pixels is over max_pixels {limits.max_pixels}")
+        raise limits.refused(f"picture of {width} x {height} pixels", "max_pixels", CUT_UP)
 
 
 @contextmanager
@@ -227,11 +246,11 @@ def _opened(source: bytes | Path, limits: Limits) -> Iterator[IO[bytes]]:
         raise SampleError("not a picture that can be read (JPEG, PNG, WebP, GIF, TIFF, BMP, AVIF, ...)") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         pixels = next(iter(re.findall(r"\((\d+) pixels\)", str(error))), "too many")
-        raise SampleError(f"picture of {pixels} pixels is over max_pixels {limits.max_pixels}") from error
+        raise limits.refused(f"picture of {pixels} pixels", "max_pixels", CUT_UP) from error
     except FileNotFoundError as error:
         raise SampleError(f"picture {source if isinstance(source, Path) else ''} does not exist") from error
     except Exception as error:  # decoders raise anything: OSError, ValueError, struct.error, MemoryError, ...
-        raise SampleError(f"broken picture: {error or type(error).__name__}") from error
+        raise SampleError(f"broken picture: {in_words(error)}") from error
 
 
 @contextmanager
@@ -241,8 +260,11 @@ def _recognised(file: IO[bytes], limits: Limits) -> Iterator[Image.Image]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
+        limits.raise_ceiling()
         with _open_image(file) as picture:
             _check_pixels(*picture.size, limits)
+            if picture.format == "TIFF":
+                quiet_libtiff()
             yield picture
 
 
@@ -250,6 +272,8 @@ def _open_image(file: IO[bytes]) -> Image.Image:
     try:
         return Image.open(file, formats=_formats())
     except UnidentifiedImageError as error:
+        if short := cut_short(file):
+            raise SampleError(f"broken picture: {short}") from error
         file.seek(0)
         if b"%PDF-" not in file.read(1024):  # readers allow as much in front of it
             raise
@@ -274,7 +298,7 @@ def _file(source: bytes | Path, limits: Limits) -> Iterator[IO[bytes]]:
         if size == 0:
             raise SampleError(f"{name} is empty: 0 bytes")
         if size > limits.max_bytes:
-            raise SampleError(f"{name} of {size} bytes is over max_bytes {limits.max_bytes}")
+            raise limits.refused(f"{name} of {size} bytes", "max_bytes", "or store it smaller")
         yield file
 
 
