@@ -16,7 +16,7 @@ from kosmos_vision.cutting import cut_planes
 from kosmos_vision.grey import check_range
 from kosmos_vision.own_shape import fit_cells
 from kosmos_vision.pictures import MOST_PAGES, MOST_PIXELS, Limits, count_frames, doubt_of, load_rgb, read_header
-from kosmos_vision.resampling import Box, Planes, Resampler, middle
+from kosmos_vision.resampling import Planes, Resampler, middle
 from kosmos_vision.tiles import WHOLE, Tiling, choose_tiling, cut_tiles
 
 BEGIN, END = "<image>", "</image>"
