@@ -135,6 +135,9 @@ def test_16_bits_of_which_the_lowest_alone_are_in_use_are_doubted() -> None:
         "16 bits whose largest value is 816 of 65,535 are nearly black (3 of 255); set "
         "modalities.image.processor.gray_range, such as [0, 1023]"
     )
+    turned = plain.doubt(Media("image", tiff(ramp(0, 816, np.uint16), white_is_zero=True)))
+    assert turned == said.replace("black", "white")
+    assert plain.doubt(Media("image", tiff(ramp(-5, 5, np.int16)))) == ""  # which is refused
     others = [png(ramp(0, 60_000, np.uint16)), png(ramp(0, 10, np.uint8)), tiff(ramp(0, 1, np.float32))]
     assert {plain.doubt(Media("image", source)) for source in [*others, ramp(0, 10, np.uint8)]} == {""}
     assert ImageProcessor(FIXED, gray_range=(0, 816)).doubt(Media("image", png(ramp(0, 816, np.uint16)))) == ""

@@ -52,10 +52,9 @@ def to_8_bits(picture: Image.Image, gray_range: Range | None) -> Image.Image:
     Raises:
         SampleError: without a range, for what has no agreed one; with it, values that are no numbers.
     """
-    tags: Any = getattr(picture, "tag_v2", {})
     values = _values(picture)
     grey = _over_all_bits(picture, values) if gray_range is None else scaled(values, gray_range)
-    if tags.get(PHOTOMETRIC_INTERPRETATION) == 0:  # white is zero, which Pillow turns over for 8 bits alone
+    if _is_turned(picture):
         grey = 255 - grey
     clear = picture.info.get("transparency")
     if not isinstance(clear, int):
@@ -102,6 +101,11 @@ def _values(picture: Image.Image) -> NDArray[Any]:
     if _is_signed_8(picture):
         return values.view(np.int8)
     return values.view(np.uint32) if _stated(picture, BITSPERSAMPLE) == 32 and _is_unsigned(picture) else values
+
+
+def _is_turned(picture: Image.Image) -> bool:
+    """Whether white is zero in it, which Pillow turns over for 8 bits alone."""
+    return getattr(picture, "tag_v2", {}).get(PHOTOMETRIC_INTERPRETATION) == 0
 
 
 def _is_unsigned(picture: Image.Image) -> bool:
@@ -151,10 +155,12 @@ def dark(picture: Image.Image) -> str:
     """What there is to say of 16 bits of which only the lowest are in use, read over all of them; else empty."""
     if not picture.mode.startswith("I") or _stated(picture, BITSPERSAMPLE) not in (None, 16):
         return ""
-    most = int(np.asarray(picture).max())
-    if most >= DARK:
+    values = np.asarray(picture)
+    least, most = int(values.min()), int(values.max())
+    if least < 0 or most >= DARK:  # what has a sign is refused
         return ""
+    shade = "white" if _is_turned(picture) else "black"
     return (
-        f"16 bits whose largest value is {most:,} of 65,535 are nearly black ({most * 255 / 65535:.0f} of 255); set "
+        f"16 bits whose largest value is {most:,} of 65,535 are nearly {shade} ({most * 255 / 65535:.0f} of 255); set "
         f"{GRAY_RANGE}, such as [0, {(1 << max(8, most.bit_length())) - 1}]"
     )
