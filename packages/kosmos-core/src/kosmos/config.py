@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from kosmos.config_checkpoint import CheckpointConfig
 from kosmos.config_choices import OffersConfig
-from kosmos.config_held_out import HeldOutConfig
+from kosmos.config_held_out import HeldOutConfig, KeptConfig
 from kosmos.config_length import LengthConfig
 from kosmos.config_profile import ProfileConfig, none_of_false
 from kosmos.config_rows import RowsConfig
@@ -124,7 +124,7 @@ class ChoicesConfig(ShotsConfig, OffersConfig, RowsConfig):
     """Questions that offer several answers. A bare string is the path."""
 
 
-class DocumentsConfig(RowsConfig):
+class DocumentsConfig(KeptConfig, RowsConfig):
     """Documents that are scored. A bare string is the path."""
 
     path: str

@@ -14,7 +14,7 @@ from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
 from kosmos.data.chat import holds_chats
 from kosmos.data.document import Document, Source, Text
-from kosmos.data.sources.chosen import Chosen
+from kosmos.data.sources.chosen import Chosen, are_apart
 from kosmos.data.sources.fewer import FewerToTrainOn, own_share
 from kosmos.data.sources.folders import MANIFEST
 from kosmos.data.sources.gathered import one_each
@@ -205,6 +205,8 @@ def open_named(
             own(sources[-1:])
             continue
         for other in config.data.sources:
+            if not isinstance(one, str) and are_apart(one.rows, other.rows):
+                continue
             if places.overlap(Path(path), Path(other.path)):
                 warn(f"data {path!r}: shares files with the run's source {other.path}, and may have been trained on")
             elif may_be(Path(path), Path(other.path)):
@@ -312,6 +314,7 @@ def _open(
         where=where,
         asked=asked,
         chosen=Chosen.of(share, where) if isinstance(share, dict) else None,
+        kept=None if entry.rows is None else Chosen.of(entry.rows, where, "rows"),
     )
     return own_share(parts, share, where) if isinstance(share, float) else parts
 

@@ -60,8 +60,8 @@ def test_registered_dataset_under_another_name(open_):
         ({"options": {"line": 5}}, r"data.sources\[0\].options.line: unknown field; did you mean lines\?"),
         ({"options": {"lines": "many"}}, r"data.sources\[0\].options.lines: expected int"),
         ({"options": {"lines": 0}}, "its train part is empty"),
-        ({"template": "{text}"}, "template, columns and root do not apply"),
-        ({"columns": {"text": "x"}}, "template, columns and root do not apply"),
+        ({"template": "{text}"}, "template, columns, root and rows do not apply"),
+        ({"columns": {"text": "x"}}, "template, columns, root and rows do not apply"),
     ],
 )
 def test_wrong_settings_of_a_registered_dataset(open_, given, cause):

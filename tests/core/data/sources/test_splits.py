@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kosmos import make_run, open_sources
+from kosmos.data.sources.groups import Groups
 from kosmos.data.sources.splits import (
     MAX_HELD_OUT,
-    group_hash,
     held_out_rows,
     num_held_out,
     of_folders,
@@ -88,10 +88,11 @@ def test_rows_of_one_group_are_held_out_together(hashes, share):
 )
 def test_a_row_that_names_no_group_is_one_by_itself(values, number):
     table = [{"text": "x", "of": value} for value in values]
-    hashes = [group_hash(row, "of") for row in table]
+    groups = Groups("of", len(table))
+    hashes = [groups.hash(row, index) for index, row in enumerate(table)]
     assert len({hash for hash in hashes if hash is not None}) + hashes.count(None) == number
-    assert group_hash({"text": "x"}, "of") is None
-    assert group_hash({"of": {"film": 3}}, "of.film") == group_hash({"of": "3"}, "of")
+    assert Groups("of", 1).hash({"text": "x"}, 0) is None
+    assert Groups("of.film", 1).hash({"of": {"film": 3}}, 0) == Groups("of", 1).hash({"of": "3"}, 0)
 
 
 FORMS = {

@@ -17,6 +17,7 @@ from kosmos.data.foreign import calling
 from kosmos.data.marks import CORE_MARKS
 from kosmos.data.plan import DocumentPlan, PlannedMedia, Planner
 from kosmos.data.processor import Processor
+from kosmos.data.sources.chosen import OTHER_ROWS
 from kosmos.data.sources.folders import counts_files
 from kosmos.data.sources.well_known import is_medium
 from kosmos.data.tokenizer import Tokenizer
@@ -194,7 +195,9 @@ def scored_only(sources: Sequence[Source], held_out: Sequence[Source]) -> list[S
 
 def _left_out_lines(source: Source) -> Iterator[str]:
     for modality, count in getattr(source, "left_out", {}).items():
-        if counts_files(modality):
+        if modality.startswith(OTHER_ROWS):
+            yield f"          {count:,} left out by rows: {'it has' if count == 1 else 'they have'} {modality}"
+        elif counts_files(modality):
             were = "file ({}) was" if count == 1 else "files ({}) were"
             yield f"          {count:,} {were.format(modality)} passed over"
         else:

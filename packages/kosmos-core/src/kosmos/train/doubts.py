@@ -24,6 +24,7 @@ from kosmos.data.plan import Planner, Route
 from kosmos.data.processor import Processor
 from kosmos.data.shown import scored_only
 from kosmos.data.sources.blind import blind_of
+from kosmos.data.sources.chosen import are_apart
 from kosmos.data.sources.given import SPLIT, is_noted
 from kosmos.data.sources.not_read import warnings_of
 from kosmos.data.sources.places import Places
@@ -330,7 +331,7 @@ def _scored_and_trained(config: RunConfig) -> Iterator[str]:
             )
     places = Places()
     for scored, entry in itertools.product(config.evaluate.sources, sources):
-        if places.overlap(Path(scored.path), Path(entry.path)):
+        if places.overlap(Path(scored.path), Path(entry.path)) and not are_apart(scored.rows, entry.rows):
             yield f"evaluate.sources: {scored.path} shares files with {entry.path}, which is trained on"
 
 

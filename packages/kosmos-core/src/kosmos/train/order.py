@@ -39,10 +39,9 @@ RULES = "lengths"
 READS = "reads"
 """Fact of a run: what it reads of rows that were bad samples before, or were not read right. Older runs lack it
 (``kosmos.data.sources.since``)."""
-LATER = ("questions", "corpora", "patterns", "clips of objects", "numbers as stored")
-"""What was added to ``READS`` since it is noted: how questions with several answers are read, folders that are corpora
-of plugins, compressed files among those of a pattern, seconds in the objects of media without time, and numbers of
-columns of 32 and 16 bits. Runs that note it without these are read without them (``since.lacks``)."""
+LATER = ("questions", "corpora", "patterns", "clips of objects", "numbers as stored", "spaces")
+"""What was added to ``READS`` since it is noted; which says what stands in ``kosmos.data.sources.since``. Runs that note it
+without these are read without them (``since.lacks``)."""
 READ = ["texts alone", "names in archives", "bytes of nothing in turn", "media of turns", "columns once", *LATER]
 """``READS`` as they are now."""
 CODECS = "codecs"

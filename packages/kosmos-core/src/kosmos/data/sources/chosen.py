@@ -1,47 +1,74 @@
-"""Rows that are held out by what one of their columns says: a fold, some speakers."""
+"""Rows that are held out, or read at all, by what one of their columns says: a fold, some speakers."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kosmos.data.sources.columns import Row, did_you_mean
-from kosmos.data.sources.splits import Split, said_of
+from kosmos.data.sources.columns import Row, did_you_mean, require_column
+from kosmos.data.sources.since import lacks
+from kosmos.data.sources.spellings import WHOLE, folded
+from kosmos.data.sources.splits import GROUP, LIST, Split, said_of, split_of
 from kosmos.errors import DataError
 from kosmos.names import listed
 
-_WHOLE = re.compile(r"([+-]?\d+)\.0+")
-"""A whole number as tables write it whose column lacks one somewhere."""
 MOST_NAMED, MOST_KEPT = 6, 4096
 """Values that an error names, and that are kept for it."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which rows are held out."""
+    """Which rows are held out, or read."""
 
     column: str
     values: tuple[Any, ...]
     """As they were written."""
     where: str = ""
     """Where the source stands in the run file; empty where it does not."""
+    name: str = "held_out"
+    """Of the field that says it."""
 
     @classmethod
-    def of(cls, held_out: Mapping[str, Sequence[Any]], where: str) -> Chosen:
+    def of(cls, said: Mapping[str, Sequence[Any]], where: str, name: str = "held_out") -> Chosen:
         """Of the field of a run file, which names one column."""
-        [(column, values)] = held_out.items()
-        return cls(column, tuple(values), where)
+        [(column, values)] = said.items()
+        return cls(column, tuple(values), where, name)
 
     @property
     def field(self) -> str:
         """How messages call it."""
-        return f"{self.where}.held_out" if self.where else "held_out"
+        return f"{self.where}.{self.name}" if self.where else self.name
 
     def choosing(self) -> Choosing:
         """For one look at all rows."""
-        return Choosing(self, {_alike(value): value for value in self.values})
+        strips = not lacks("spaces")
+        return Choosing(self, {_alike(value, strips=strips): value for value in self.values}, strips)
+
+
+def are_apart(one: Mapping[str, Sequence[Any]] | None, other: Mapping[str, Sequence[Any]] | None) -> bool:
+    """Whether no row of a table can be chosen by both."""
+    if not one or not other or [*one] != [*other]:
+        return False
+    mine, theirs = ({_alike(value) for values in said.values() for value in values} for said in (one, other))
+    return mine.isdisjoint(theirs)
+
+
+OTHER_ROWS = "another "
+"""How it begins what is left out as no row that is to be read."""
+
+
+def without_rows(kept: Chosen | None, passed: int) -> dict[str, int]:
+    """How many rows are left out as another than those that are to be read, as of ``RowSource.left_out``."""
+    return {} if kept is None or not passed else {f"{OTHER_ROWS}{kept.column}": passed}
+
+
+def rows_by(chosen: Chosen | None, kept: Chosen | None, columns: Mapping[str, str]) -> tuple[Any, ...]:
+    """What it hangs on, beside the rows and the names of columns, which of them are read and which held out."""
+    values = () if chosen is None else (chosen.values,)
+    keys = bool(values) or kept is not None or GROUP in columns
+    return (*values, *(("rows", kept.values) if kept else ()), *(("spaces",) if keys and lacks("spaces") else ()))
 
 
 @dataclass
@@ -51,17 +78,38 @@ class Choosing:
     chosen: Chosen
     left: dict[str, Any]
     """Values that no row has had so far."""
+    strips: bool = True
+    """Whether spaces around values are none of them."""
     seen: dict[str, None] = field(default_factory=dict)
     trains: bool = False
     """Whether any row is left to train on."""
+    passed: int = 0
+    """Rows that ``takes`` refused."""
+    columns: frozenset[str] = frozenset()
+    """Of the first of them."""
+    others: Counter[str] = field(default_factory=Counter)
+    """Rows that are trained on though they differ from one that is held out in case alone, by what they say."""
+    tests: Counter[str] = field(default_factory=Counter)
+    """Rows that are trained on though they say that they are held out, by what they say."""
 
     def __post_init__(self) -> None:
         self._wanted = frozenset(self.left)
+        self._near = {folded(value): value for value in self.left}
 
     @property
     def column(self) -> str:
         """Where the values are."""
         return self.chosen.column
+
+    def takes(self, row: Row) -> bool:
+        """Whether a row is one of those that are chosen."""
+        text = self._said(row)
+        takes = text in self._wanted
+        if not takes:
+            self.columns = self.columns or frozenset(row)
+            self.passed += 1
+        self._see(text, takes=takes)
+        return takes
 
     def split(self, row: Row, origin: str, own: Split | None, *, usable: bool) -> Split:
         """The part that a row belongs to.
@@ -78,37 +126,78 @@ class Choosing:
                 f"{self.chosen.field}: the data state themselves what is held out (such as {origin}), and that stays; "
                 "leave it out, or name the column of the split in it (such as {split: test})"
             )
-        value = said_of(row, self.column)
-        text = None if value is None else _alike(value)
-        if text is not None and usable:
-            self.left.pop(text, None)
-            if len(self.seen) < MOST_KEPT:
-                self.seen[text] = None
-        if text in self._wanted:
-            return "held_out"
-        self.trains = self.trains or usable
-        return "train"
+        text = self._said(row)
+        is_held = text in self._wanted
+        if usable:
+            self._see(text, takes=is_held)
+            if text is not None and not is_held and split_of(text) == "held_out":
+                self.tests[text] += 1
+        self.trains = self.trains or (usable and not is_held)
+        return "held_out" if is_held else "train"
+
+    def _said(self, row: Row) -> str | None:
+        value = said_of(row, self.column, strips=self.strips)
+        return None if value is None else _alike(value, strips=self.strips)
+
+    def _see(self, text: str | None, *, takes: bool) -> None:
+        if text is None:
+            return
+        self.left.pop(text, None)
+        if len(self.seen) < MOST_KEPT:
+            self.seen[text] = None
+        if not takes and folded(text) in self._near:
+            self.others[text] += 1
 
     def finish(self) -> None:
         """Raises DataError where a value is that of no row, or where all rows are held out."""
+        self.finish_taking()
+        if not self.trains:
+            values = listed(map(str, self.chosen.values), at_most=MOST_NAMED)
+            raise DataError(
+                f"{self.chosen.field}: every row has {self.column} {values}, so that none could be trained on"
+            )
+
+    def finish_taking(self) -> None:
+        """Raises DataError where a value is that of no row."""
         column, where = self.column, self.chosen.field
         if self.left:
+            if self.columns and not self.seen:
+                require_column(column, self.columns, where)
             value = next(iter(self.left.values()))
             near = did_you_mean(str(value), list(self.seen)[:MOST_KEPT]) if len(self.seen) > MOST_NAMED else ""
             there = near or f"; there are: {listed(sorted(self.seen), at_most=MOST_NAMED)}" if self.seen else ""
             raise DataError(f"{where}: no row has {column} {value!r}{there}")
-        if not self.trains:
-            values = listed(map(str, self.chosen.values), at_most=MOST_NAMED)
-            raise DataError(f"{where}: every row has {column} {values}, so that none could be trained on")
+
+    def remarks(self) -> Iterator[str]:
+        """What hardly anybody means by it."""
+        is_kept = self.chosen.name != "held_out"
+        for text, count in [*self.others.items()][:MOST_NAMED]:
+            value, are = self._near[folded(text)], "left out" if is_kept else "trained on"
+            yield (
+                f"{self.chosen.name}: {rows_are(count)} {are}, whose {self.column} is {text!r:.60}, beside those of "
+                f"{value!r:.60}; if they are the same, write both alike, or name both"
+            )
+        if self.tests and not is_kept and self.column != LIST:
+            train = [value for value in self.seen if split_of(value) == "train"]
+            values = ", ".join([*train, *(value for value in self.seen if value in self._wanted)])
+            yield (
+                f"held_out: {rows_are(self.tests.total())} trained on whose {self.column} is "
+                f"{listed(sorted(self.tests), at_most=MOST_NAMED)}; if they are not to be, leave them out "
+                f"(rows: {{{self.column}: [{values}]}})"
+            )
 
 
-def _alike(value: Any) -> str:
+def rows_are(count: int) -> str:
+    return "1 row is" if count == 1 else f"{count:,} rows are"
+
+
+def _alike(value: Any, *, strips: bool = True) -> str:
     """A value as text, alike however a table or a run file writes it: 4, 4.0 and "4.0", or true and "True"."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    text = str(value)
-    if (whole := _WHOLE.fullmatch(text)) is not None:
+    text = str(value).strip() if strips else str(value)
+    if (whole := WHOLE.fullmatch(text)) is not None:
         return whole[1]
     return text.lower() if text in ("True", "False", "TRUE", "FALSE") else text

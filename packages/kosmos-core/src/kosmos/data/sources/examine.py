@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.facts import Facts
+from kosmos.data.sources.groups import Groups, HeldOutNames
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.source import Table
-from kosmos.data.sources.splits import GROUP, Split, group_hash, hash_of_place, held_out_rows, row_hash, split_of
+from kosmos.data.sources.splits import GROUP, Split, hash_of_place, held_out_rows, row_hash, split_of
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
@@ -48,6 +49,7 @@ class Examiner:
         check: looks at the columns of rows that can be used, up to the first that has what it needs.
         wishes: finds how a row wants its media sampled, by the modalities that it needs: modalities and keys.
         chosen: which rows are held out, where nothing else says it.
+        kept: which rows are read; None is all.
     """
 
     def __init__(
@@ -59,12 +61,16 @@ class Examiner:
         check: Callable[[Collection[str]], None] | None = None,
         wishes: Callable[[Row, frozenset[str]], Iterable[tuple[str, str]]] | None = None,
         chosen: Chosen | None = None,
+        kept: Chosen | None = None,
     ) -> None:
         self.layout, self.modalities = layout, frozenset(modalities)
         self.id_column, self.split_column = (columns.get(role, role) for role in ("id", "split"))
         self.group_column = columns.get(GROUP)
         self.unnamed, self.check, self.wishes = unnamed, check, wishes
         self.choosing = None if chosen is None else chosen.choosing()
+        self.keeping = None if kept is None else kept.choosing()
+        self.groups: Groups | None = None
+        self.names = HeldOutNames()
 
     def examine(self, table: Table) -> Facts:
         """What there is to know of each row.
@@ -76,12 +82,16 @@ class Examiner:
         usable, splits = np.ones(len(table), np.bool_), np.full(len(table), _UNSAID, np.int8)
         hashes = np.empty(len(table), np.uint64)
         left_out: Counter[str] = Counter()
+        self.groups = None if self.group_column is None else Groups(self.group_column, len(table))
         held: set[str] = set()
         beside: set[str] = set()
         wishes: dict[str, set[str]] = {}
         readable, first_error, columns, unknown = 0, "", _ColumnsCheck(self.check), _UnknownSplits()
         for index, row in enumerate(table.scan(self.layout)):
             hashes[index] = self._hash(row, index)
+            if self.keeping is not None and not isinstance(row, SampleError) and not self.keeping.takes(row):
+                usable[index] = False
+                continue
             try:
                 needs = self._needs(row, table, index)
                 assert not isinstance(row, SampleError)
@@ -101,13 +111,27 @@ class Examiner:
             splits[index] = self._split(row, table, index, unknown, usable=bool(usable[index]))
         unknown.finish(self.split_column)
         columns.finish()
+        if self.keeping is not None and (readable or self.keeping.passed):
+            self.keeping.finish_taking()
         if self.choosing is not None and readable:
             self.choosing.finish()
         wished = {modality: sorted(keys) for modality, keys in sorted(wishes.items())}
         return Facts(
             usable, hashes, splits, dict(left_out), readable, first_error,
             held=sorted(held), beside=sorted(beside), wishes=wished,
+            said=[*self._remarks(table, hashes, usable, splits == HELD_OUT)],
+            passed=0 if self.keeping is None else self.keeping.passed,
         )  # fmt: skip
+
+    def _remarks(
+        self, table: Table, hashes: NDArray[np.uint64], usable: NDArray[np.bool_], held: NDArray[np.bool_]
+    ) -> Iterator[str]:
+        for choosing in (self.keeping, self.choosing):
+            yield from choosing.remarks() if choosing is not None else ()
+        if self.groups is not None:
+            by = "the split of the data" if self.choosing is None else "held_out"
+            yield from self.groups.remarks(table, hashes, usable, held, by)
+        yield from self.names.remarks(self.split_column)
 
     def _needs(self, row: Row | SampleError, table: Table, index: int) -> frozenset[str]:
         """Modalities that the row needs."""
@@ -121,7 +145,7 @@ class Examiner:
     def _hash(self, row: Row | SampleError, index: int) -> int:
         if isinstance(row, SampleError):
             return hash_of_place(index)
-        group = None if self.group_column is None else group_hash(row, self.group_column)
+        group = None if self.groups is None else self.groups.hash(row, index)
         if group is not None:
             return group
         identity = row.get(self.id_column)
@@ -137,6 +161,8 @@ class Examiner:
         if (part := split_of(said)) is None:
             unknown.add(said, table, index)
             return _UNSAID
+        if part == "held_out" and usable and said != part:
+            self.names.add(said)
         return _PARTS[part]
 
 

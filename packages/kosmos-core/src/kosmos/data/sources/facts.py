@@ -41,11 +41,16 @@ class Facts:
     not_there: Mapping[str, str] = field(default_factory=dict)
     """Columns that name media in rows without others, where none of those that were looked for is there, with the
     first name."""
+    said: Sequence[str] = ()
+    """What is to be said of the columns by which rows are held out, or read, a line each."""
+    passed: int = 0
+    """Rows that are not among those that are to be read."""
 
     def record(self) -> Record:
         """As arrays."""
         of_columns = [self.unnamed, self.beside, self.asked, self.held, self.wishes, self.not_there]
-        said = json.dumps([self.left_out, self.readable, self.first_error, *of_columns]).encode()
+        of_rows = [self.left_out, self.readable, self.first_error]
+        said = json.dumps([*of_rows, *of_columns, self.said, self.passed]).encode()
         return {
             "usable": self.usable, "hashes": self.hashes, "splits": self.splits, "said": np.frombuffer(said, np.uint8),
         }  # fmt: skip

@@ -98,6 +98,7 @@ def open_parts(
     asked: bool = False,
     choices: Offering | bool = False,
     chosen: Chosen | None = None,
+    kept: Chosen | None = None,
     written: Sequence[str] = (),
 ) -> Parts:
     """A data set, whose every row is looked at once for both parts.
@@ -119,6 +120,7 @@ def open_parts(
         asked: the documents are there to be continued: none needs anything to learn, and media need no texts.
         choices: they are questions that offer several answers (``kosmos.data.sources.choices``), or how they do.
         chosen: which rows are held out; None leaves it to the data, or to a share.
+        kept: which rows are read; None is all.
         written: modalities of which the run has a codec: what the assistant says in them is learned.
 
     Raises:
@@ -126,8 +128,8 @@ def open_parts(
         DataError: nothing there, or nothing in it that can be used.
     """
     if path in registry.specs("dataset"):
-        if template is not None or columns or root is not None or chosen is not None:
-            which = "template, columns and root do not apply to it, nor does a held_out by a column"
+        if template is not None or columns or root is not None or chosen is not None or kept is not None:
+            which = "template, columns, root and rows do not apply to it, nor does a held_out by a column"
             raise ConfigError(f"dataset {path!r} makes its own documents: {which}")
         return open_registered(path, registry, modalities, name, options or {}, where)
     named, series = one_each(columns or {})
@@ -146,6 +148,7 @@ def open_parts(
         asked=asked,
         choices=Offering() if choices is True else choices or None,
         chosen=chosen,
+        kept=kept,
     )
     return _open_path(request, registry)
 

@@ -19,7 +19,7 @@ from kosmos.data.sources import folders
 from kosmos.data.sources.arrays import Taken
 from kosmos.data.sources.choice_columns import ChoiceColumns
 from kosmos.data.sources.choices import ChoiceLayout
-from kosmos.data.sources.chosen import Chosen
+from kosmos.data.sources.chosen import Chosen, rows_by, without_rows
 from kosmos.data.sources.delimited import DelimitedTable
 from kosmos.data.sources.empty_rows import empty_rows
 from kosmos.data.sources.examine import HELD_OUT, Examiner, choose_rows
@@ -48,7 +48,7 @@ from kosmos.data.sources.source import RowSource, Table
 from kosmos.data.sources.spaces import stray_spaces
 from kosmos.data.sources.split_lists import listed_in_vain, refuse_cut
 from kosmos.data.sources.split_words import folders_in_vain, splits_in_vain
-from kosmos.data.sources.splits import CHOSEN, GROUP, Split, hash_of_place, with_meaning
+from kosmos.data.sources.splits import CHOSEN, GROUP, KEPT, Split, hash_of_place, with_meaning
 from kosmos.data.sources.template import parse_template
 from kosmos.data.sources.typed_columns import unread_beside
 from kosmos.data.sources.unnamed import UnnamedMedia, names_file
@@ -73,8 +73,7 @@ class Request:
     options: FileOptions
     series: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What of ``columns`` is several columns of the table."""
-    root: Path | None = None
-    """Where the media are that rows name, if not beside the file."""
+    root: Path | None = None  # where the media are that rows name, if not beside the file
     where: str = ""
     """Where the source stands in the run file; empty where it does not."""
     left_out: Counter[str] = field(default_factory=Counter)
@@ -83,6 +82,7 @@ class Request:
     """How they offer several answers, where they are questions that do."""
     chosen: Chosen | None = None
     """Which rows are held out."""
+    kept: Chosen | None = None  # which are read; None is all
     written: tuple[str, ...] = ()  # as of Taken
 
     @property
@@ -119,7 +119,7 @@ class Request:
             return gathering(asks, series, base64=self.options.base64)
         if self.asked:
             columns.pop(WEIGHT, None)  # of what is learned, which such rows need not say
-        columns |= {} if self.chosen is None else {CHOSEN: self.chosen.column}
+        columns |= {role: chosen.column for role, chosen in ((CHOSEN, self.chosen), (KEPT, self.kept)) if chosen}
         may_hold = may_hold_pairs(columns, template=self.template is not None)
         if self.template is not None:
             refuse_in_template(self.series, base64=self.options.base64)
@@ -182,7 +182,7 @@ class Examined:
         numbers = () if self.request.asked else learned_numbers(self.layout, self.table)
         beside = (*lists, *stray_spaces(self.layout, self.table), *mentioned_beside(self.table), *numbers)
         beside = (*beside, *empty_rows(self.table), *unread_beside(self.layout, self.table, self.request.known))
-        found = (*named, *of_rows(self.layout, self.table, self.facts.held), *beside, *pieces)
+        found = (*named, *self.facts.said, *of_rows(self.layout, self.table, self.facts.held), *beside, *pieces)
         forget_all()
         return found
 
@@ -258,7 +258,7 @@ def finish(
             advice = f"; it is one JSON list, as a .json file: name it {listed_in.stem}.json"
         what = f"{request.path}: none of its {len(table)} rows can be read"
         raise DataError(f"{what}; the first: {facts.first_error}{advice}")
-    return Examined(request, table, layout, facts, left_out, name_files)
+    return Examined(request, table, layout, facts, left_out | without_rows(request.kept, facts.passed), name_files)
 
 
 Whole = Callable[[Mapping[str, str]], dict[str, str]]
@@ -271,7 +271,7 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
     """Of every row, from the record of an earlier look where there is one."""
     record = None
     if (extent := table.extent()) is not None:
-        by = () if request.chosen is None else (request.chosen.values,)
+        by = rows_by(request.chosen, request.kept, layout.columns)
         record = ScanRecord(repr((layout, sorted(request.modalities), request.rated, extent.rows, *by)), extent.files)
         if (known := record.read()) is not None:
             facts = Facts.of_record(known)
@@ -286,7 +286,9 @@ def _facts(table: Table, layout: Layout, request: Request, *, rows_vary: bool) -
             columns = with_meaning(layout.columns).values()
             named = (*request.known, *(f"{name}s" for name in request.known), *columns, *listed_columns(layout))
             unnamed = UnnamedMedia((*named, *ROLES, FILE_NAME, *WELL_KNOWN), layout.suffixes)
-    examiner = Examiner(layout, request.modalities, layout.columns, unnamed, check, wishes, request.chosen)
+    examiner = Examiner(
+        layout, request.modalities, layout.columns, unnamed, check, wishes, request.chosen, request.kept
+    )
     facts = examiner.examine(table)
     if unnamed is not None:
         facts = replace(facts, asked=unnamed.asked, unnamed=unnamed.suffixes, not_there=unnamed.not_there)

@@ -27,7 +27,7 @@ from kosmos.data.sources.since import is_read_before
 from kosmos.data.unpacked import is_packed, unpacked
 from kosmos.files import replacing
 
-FORMAT = 12
+FORMAT = 14
 """To be raised when opening comes to find something else in the same rows."""
 LEAST_BYTES = 8 << 20
 """Sources of which all files together are smaller are looked at each time, which takes half a second at most."""

@@ -26,9 +26,11 @@ GROUP = "group"
 """What ``columns`` may name: rows that have the same there are trained on together, or held out together."""
 CHOSEN = "held out"
 """Beside the roles of ``columns``: where the values are by which rows are held out (``kosmos.data.sources.chosen``)."""
+KEPT = "rows"
+"""Likewise: where the values are of the rows that are read, where not all are."""
 LIST = "list"
 """In place of a column, of files in class folders: which list names them."""
-_KEYS = (GROUP, CHOSEN)
+_KEYS = (GROUP, CHOSEN, KEPT)
 """What gives its column no meaning in documents."""
 
 
@@ -39,7 +41,7 @@ def split_roles(columns: Mapping[str, str]) -> list[str]:
 
 def field_of(role: str) -> str:
     """How messages call the field that names the column of a role."""
-    return "held_out" if role == CHOSEN else f"columns.{role}"
+    return {CHOSEN: "held_out", KEPT: "rows"}.get(role) or f"columns.{role}"
 
 
 def advice_on(role: str, path: str) -> str:
@@ -69,18 +71,23 @@ def check_group(columns: Mapping[str, str], there: Collection[str], plain: Colle
             )
 
 
-def group_hash(row: Mapping[str, Any], path: str) -> int | None:
-    """The hash of a row's group; None where it names none, such as by an empty text. 1, 1.0 and "1" are the same."""
-    group = said_of(row, path)
-    return None if group is None else row_hash(f"group {group}")
+def group_hash(group: Any) -> int:
+    """The hash of a group, as ``said_of`` tells it. 1, 1.0 and "1" are the same."""
+    return row_hash(f"group {group}")
 
 
-def said_of(row: Mapping[str, Any], path: str) -> Any:
-    """What a row says at a path, as a plain value; None where it says nothing."""
+def said_of(row: Mapping[str, Any], path: str, *, strips: bool = True) -> Any:
+    """What a row says at a path, as a plain value; None where it says nothing, such as by an empty text.
+
+    Args:
+        strips: whether spaces around a text are none of it.
+    """
     try:
         group = look_up(row, path)
     except SampleError:  # such as a nested one that this row lacks
         return None
+    if strips and isinstance(group, str):
+        group = group.strip()
     if group is None or group == "" or group != group:  # not a number is not itself
         return None
     if isinstance(group, dict | list):

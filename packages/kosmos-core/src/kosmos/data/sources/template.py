@@ -40,7 +40,7 @@ from kosmos.data.sources.right_answers import (
     right_answers,
     several,
 )
-from kosmos.data.sources.splits import CHOSEN, GROUP, field_of, split_roles
+from kosmos.data.sources.splits import CHOSEN, GROUP, KEPT, field_of, split_roles
 from kosmos.data.sources.weights import WEIGHT, named_weight
 from kosmos.data.sources.wish_names import may_wish
 from kosmos.data.sources.written_media import as_written, is_learned
@@ -112,7 +112,7 @@ class TemplateLayout:
         for part in self.parts:
             if isinstance(part, Value | Medium):
                 require_column(part.path, columns, "template")
-        for role in (GROUP, CHOSEN, *reference_roles(self.columns), WEIGHT):
+        for role in (GROUP, CHOSEN, KEPT, *reference_roles(self.columns), WEIGHT):
             if role in self.columns:
                 require_column(self.columns[role], columns, field_of(role))
 
