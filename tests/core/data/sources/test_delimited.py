@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kosmos.data.document import Text
 from kosmos.data.sources.delimited import index_delimited
+from kosmos.data.sources.since import opened_before
 from kosmos.errors import DataError, SampleError
 
 LETTERS = "ab ,;\"\t'é"
@@ -268,3 +269,14 @@ def test_what_stands_between_columns_is_said_where_it_is_another_sign(open_, tmp
     (tmp_path / "metadata.csv").write_text("a|Two, two|two\nb|Zero, zero|zero\n")
     with pytest.raises(DataError, match=r"a comma, a semicolon or a tab, and \| is a letter, .*If the first line"):
         open_(tmp_path / "metadata.csv")
+
+
+@pytest.mark.parametrize(
+    ("lacking", "expected"), [((), "Lungs clear.\nHeart normal."), (["line ends"], "Lungs clear.\r\nHeart normal.")]
+)
+def test_lines_within_a_field_end_as_all_others(tmp_path, lacking, expected):
+    (file := tmp_path / "reports.csv").write_bytes(b'id,text\r\n1,"Lungs clear.\r\nHeart normal."\r\n2,short\r\n')
+    with opened_before(lacking=lacking):
+        table = index_delimited(file)
+    assert [table.row(n)["text"] for n in range(2)] == [expected, "short"]
+    assert table.is_in_quotes(0, expected)

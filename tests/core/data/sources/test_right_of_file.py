@@ -190,3 +190,15 @@ def test_answers_are_gone_on_with_only_where_questions_are_read_alike() -> None:
     assert columns_of([]) == {}
     assert columns_of([plain]) == {"choices_read": READ}
     assert columns_of([plain, by]) == {"choices_read": READ, "choices_options": [{}, {"answer_is": "text"}]}
+
+
+def test_numbers_that_may_be_texts_are_told_where_no_row_decides(asked: Open) -> None:
+    source = asked(row(["4", "3", "2", "1", "0"], 1), row(["4", "3", "2", "1", "0"], 2))
+    assert right(source) == [1, 2]
+    [line] = source.remarks
+    assert line.startswith(
+        "1 of 2 rows give a number that is the place of one answer, from 0 on, and the text of another"
+    )
+    assert "asked.jsonl:1: '4', '3', '2', '1', '0'" in line
+    assert asked(row(NUMBERS, 2), row(WORDS, 2)).remarks == ()
+    assert asked(row(NUMBERS, 2), answer_is="index").remarks == ()

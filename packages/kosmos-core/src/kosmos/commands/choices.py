@@ -101,7 +101,7 @@ def opened_choices(
     for source in sources:
         for line in passed_over(source.source, list(config.modalities)):
             say(line, file=sys.stderr)
-        for line in (*remarks_of(source.source), *blind_of(source, config.modalities, _SAY if entries else "")):
+        for line in (*remarks_of(source), *blind_of(source, config.modalities, _SAY if entries else "")):
             say(f"warning: {line}", file=sys.stderr)
     for line in doubtful_places([source.source for source in sources], config.modalities):
         say(f"warning: {line}", file=sys.stderr)

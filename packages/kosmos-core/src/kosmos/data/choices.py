@@ -18,7 +18,7 @@ from kosmos.data.marks import ASSISTANT, END, USER
 from kosmos.data.quarantine import Incident
 from kosmos.data.shots import BETWEEN, drawn, in_front, is_same, may_be_same
 from kosmos.data.sources.choices import ChoiceLayout, Offer, read_with_ways
-from kosmos.data.sources.right_of_file import MOST_LOOKED_AT, RightOfFile, Ways, refuse_doubtful
+from kosmos.data.sources.right_of_file import MOST_LOOKED_AT, RightOfFile, Ways, refuse_doubtful, told_of_counted
 from kosmos.data.sources.since import is_opened_before, lacks
 from kosmos.data.sources.source import Names, RowSource
 from kosmos.data.spread import spread
@@ -67,6 +67,8 @@ class ChoiceSource:
     """Places of ``rows`` whose media cannot be decoded, so that they are no examples."""
     broken_drawn: dict[int, str] | None = None
     """Places of ``pool`` that were to be examples and cannot be shown, with why; None where nobody has looked."""
+    remarks: tuple[str, ...] = ()
+    """As of a ``RowSource``: those of its rows, and what is doubtful of its questions."""
 
     def __post_init__(self) -> None:
         self.name = self.source.name
@@ -83,6 +85,12 @@ class ChoiceSource:
         right, left = told.decided(lambda: self._ways_of_others({*asked}))
         for place, number in ({} if lacks("questions") else right).items():
             self.offers[place] = self.offers[place]._replace(right=number)
+        self.remarks = tuple(getattr(self.source, "remarks", ()))
+        if told.counted:
+            first = min(told.counted)
+            offered = ", ".join(map(repr, self.offers[first].answers[:5]))
+            line = told_of_counted(told.rows, told.counted, self.source.origin(self.rows[first]), offered)
+            self.remarks = (*self.remarks, line)
         if left and not is_opened_before():  # else texts go first, as they did when it was begun
             first = min(left)
             said = ", ".join(map(repr, self.offers[first].answers[:4]))

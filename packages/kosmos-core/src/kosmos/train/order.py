@@ -39,7 +39,7 @@ RULES = "lengths"
 READS = "reads"
 """Fact of a run: what it reads of rows that were bad samples before, or were not read right. Older runs lack it
 (``kosmos.data.sources.since``)."""
-LATER = ("questions", "corpora", "patterns", "clips of objects", "numbers as stored", "spaces")
+LATER = ("questions", "corpora", "patterns", "clips of objects", "numbers as stored", "spaces", "line ends")
 """What was added to ``READS`` since it is noted; which says what stands in ``kosmos.data.sources.since``. Runs that note it
 without these are read without them (``since.lacks``)."""
 READ = ["texts alone", "names in archives", "bytes of nothing in turn", "media of turns", "columns once", *LATER]

@@ -31,6 +31,7 @@ from kosmos.data.sources.file_names import rows_suffix
 from kosmos.data.sources.jsonl import BLANK, MAX_ROW_BYTES, JsonlTable, index_jsonl
 from kosmos.data.sources.layout import Layout
 from kosmos.data.sources.scan_cache import ScanRecord
+from kosmos.data.sources.since import lacks
 from kosmos.data.sources.source import Extent
 from kosmos.errors import DataError, SampleError
 
@@ -65,6 +66,8 @@ class DelimitedTable(JsonlTable):
     """Those of the columns that hold lists or objects, written as JSON."""
     given: bool = False
     """Whether the source names the columns (``options.header``), and the first line is a row."""
+    keeps_returns: bool = False
+    """Whether lines within a field end as in the file, with a carriage return in those of Excel; else as all others."""
 
     def read_by(self, layout: Layout) -> DelimitedTable:
         """The table with lists in the columns in which the layout has a use for them."""
@@ -77,6 +80,7 @@ class DelimitedTable(JsonlTable):
             line = self._line(self.file.item(index), self.offset.item(index), self.end.item(index))
         except (OSError, SampleError):
             return False
+        line = line if self.keeps_returns else line.replace(b"\r\n", b"\n")
         return '"{}"'.format(value.replace('"', '""')).encode() in line
 
     def extent(self) -> Extent:
@@ -88,12 +92,15 @@ class DelimitedTable(JsonlTable):
             raise SampleError(f"a row of more than {MAX_ROW_BYTES:,} bytes")
         line = line.removeprefix(_BOM) if self.given else line
         try:
-            fields = _fields(line.decode("utf-8"), self.delimiter, len(self.names))
+            text = line.decode("utf-8")
+            fields = _fields(text, self.delimiter, len(self.names))
         except UnicodeDecodeError as error:
             raise SampleError(not_utf8(error.start, "row")) from error
         if len(fields) != len(self.names):
             where = "in options.header" if self.given else "in the first line"
             raise SampleError(f"expected {len(self.names)} columns, as {where}, got {len(fields)}")
+        if not self.keeps_returns and "\r\n" in text[:-2]:
+            fields = [field.replace("\r\n", "\n") for field in fields]
         row: dict[str, Any] = {name: field or None for name, field in zip(self.names, fields, strict=True)}
         for name in self.nested:
             if (field := row[name]) is not None:
@@ -129,7 +136,9 @@ def index_delimited(path: Path, delimiter: str = "", header: Sequence[str] = ())
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     begin, end, line = known["places"]
     number = np.zeros(len(begin), np.int32)
-    return DelimitedTable((path,), number, begin, end, line, states, names, delimiter, given=bool(header))
+    return DelimitedTable(
+        (path,), number, begin, end, line, states, names, delimiter, given=bool(header), keeps_returns=lacks("line ends")
+    )
 
 
 def _nested(field: str, name: str) -> Any:

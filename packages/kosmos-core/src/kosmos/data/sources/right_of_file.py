@@ -32,6 +32,8 @@ class RightOfFile:
     """How often rows can be read so, and in no other way."""
     doubtful: dict[int, Ways] = field(default_factory=dict)
     """Rows that mean one of two answers."""
+    counted: dict[int, Ways] = field(default_factory=dict)
+    """Rows of a number that ``decided`` takes for a place, as nothing says that it is a text."""
 
     def look(self, place: int, ways: Ways) -> None:
         self.rows += 1
@@ -51,7 +53,7 @@ class RightOfFile:
         found, left = dict[int, int](), dict[int, Ways]()
         for place, ways in self.doubtful.items():
             if (way := self._way(ways)) is None:
-                left |= {} if NUMBER in ways else {place: ways}
+                (self.counted if NUMBER in ways else left)[place] = ways
             else:
                 found[place] = ways[way]
         return found, left
@@ -70,6 +72,21 @@ class RightOfFile:
 
 def _kinds(ways: Iterable[str]) -> frozenset[str]:
     return frozenset(INDEX if way == NUMBER else way for way in ways)
+
+
+def told_of_counted(rows: int, counted: Mapping[int, Ways], origin: str, offered: str) -> str:
+    """A warning of numbers that were taken for places.
+
+    Args:
+        rows: of the file that were looked at.
+        origin: of the first of them.
+        offered: its answers.
+    """
+    are = f"{len(counted):,} of {rows:,} rows give" if rows > 1 else "its row gives"
+    return (
+        f"{are} a number that is the place of one answer, from 0 on, and the text of another; it is taken for a place, "
+        f"as no row decides; say which (options: {{answer_is: {INDEX}}} or {TEXT}); the first: {origin}: {offered}"
+    )
 
 
 def refuse_doubtful(name: str, rows: int, left: Mapping[int, Ways], origin: str, said: str) -> None:
