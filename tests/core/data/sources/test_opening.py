@@ -450,3 +450,13 @@ def test_a_column_that_nobody_named_is_named_for_the_modality_of_its_files(open_
         (path.parent / name).write_bytes(b"there")
     with pytest.raises(DataError, match=advice):
         open_(path, modalities=modalities)
+
+
+def test_a_path_into_a_folder_that_is_here_is_not_looked_up_elsewhere(open_, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Smith_John" / "ct_scan").mkdir(parents=True)
+    with pytest.raises(
+        DataError, match=r"no such file or folder in Smith_John; did you mean Smith_John/ct_scan\?; it is"
+    ) as raised:
+        open_("Smith_John/ct_scans")
+    assert "not looked up at the hub" in str(raised.value)

@@ -14,6 +14,7 @@ from kosmos.commands.arguments import Data, Modalities, one_file, refuse_said_tw
 from kosmos.commands.causes import incident_lines
 from kosmos.commands.checked import check_all
 from kosmos.commands.exact import exact_figures, sample_lines
+from kosmos.commands.figures import of_answers
 from kosmos.commands.spelled import rendered
 from kosmos.commands.taken import refuse_beside, show_taken
 from kosmos.errors import ConfigError, DataError
@@ -115,7 +116,7 @@ def data_(
         figures, shown, incidents = look(composition, sources, wanted)
         warnings = [*_doubtful(composition, sources, held_out)]
         warnings += [*rendered(figures, warnings, composition.planner), *_named(figures)]
-        warnings += [*_cut(figures, composition.planner), *_disordered(figures), *_lost(figures)]
+        warnings += [*_cut(figures, composition.planner), *_disordered(figures), *_lost(figures), *of_answers(figures)]
         lines = [] if as_json or check else sample_lines(composition, sources, figures)
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     scored = [{"name": s.name, "documents": len(s)} for s in scored_only(sources, held_out)]

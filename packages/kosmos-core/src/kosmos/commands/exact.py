@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.checked import Check
+from kosmos.commands.figures import more_lines
 from kosmos.errors import DataError
 from kosmos.visible import in_a_line, say
 
@@ -54,7 +55,7 @@ class ExactFigures:
                 line = f"{line}; {some}{shares}"
             yield f"{line}; once in {exact['steps']:,} step{'s' * (exact['steps'] > 1)}"
             if of is not None:
-                yield from _weight_line(source, of)
+                yield from more_lines(source.name, of)
         if self.by_source:
             yield self.step
 
@@ -99,13 +100,7 @@ def _figure_lines(sources: Sequence[Source], figures: Mapping[str, Figures | Non
             f"tokens    {in_a_line(source.name)}: {of.shortest:,} to {of.longest:,} a document, "
             f"{of.mean:,.0f} on average{some}; {shares}"
         )
-        yield from _weight_line(source, of)
-
-
-def _weight_line(source: Source, of: Figures) -> Iterator[str]:
-    if of.weights is not None:
-        least, mean, most = of.weights
-        yield f"weights   {in_a_line(source.name)}: {least:g} to {most:g}, {mean:.3g} on average"
+        yield from more_lines(source.name, of)
 
 
 def _step_line(composition: Composition, sources: Sequence[Source], figures: Mapping[str, Figures | None]) -> str:

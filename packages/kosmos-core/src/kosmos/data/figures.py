@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kosmos.data.answers import Answers
 from kosmos.data.lane import Feed, Lane
 from kosmos.data.plan import DocumentPlan, Planner
 from kosmos.data.quarantine import Incident
@@ -48,6 +49,8 @@ class Figures:
     """Origin and cause of the first of them."""
     weights: tuple[float, float, float] | None
     """Least, mean and largest weight of a document; None where all weigh 1."""
+    answers: dict[str, int]
+    """Of documents that are labelled, how many have each answer; empty of others."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +75,21 @@ def look_at_all(feed: Feed, *, kept: int = 0) -> Looked:
     found = Looked({}, {}, lane.incidents)
     for number, source in enumerate(feed.mixture.sources):
         usable: list[list[DocumentPlan]] = []
-        order = TurnOrder()
+        order, answers = TurnOrder(), Answers()
         for draw in range(min(LOOKED_AT, len(source))):
             document, pieces = lane.read(number, draw)
             if document is not None and pieces:
                 usable.append(pieces)
                 order.look(feed.mixture.row(number, draw), document)
+                answers.look(document)
         found.documents[source.name] = usable[:kept]
-        found.figures[source.name] = _figures(usable, order, feed.planner) if usable else None
+        found.figures[source.name] = _figures(usable, order, answers, feed.planner) if usable else None
     return found
 
 
-def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, planner: Planner) -> Figures:
+def _figures(
+    documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, answers: Answers, planner: Planner
+) -> Figures:
     lengths = [sum(map(len, pieces)) for pieces in documents]
     plans, tokens = [plan for pieces in documents for plan in pieces], sum(lengths)
     lost = [f"{plan.origin}: {cause}" for plan in plans for cause in plan.lost]
@@ -96,7 +102,7 @@ def _figures(documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, plan
         sum(any(plan.is_torn for plan in pieces) for pieces in documents),
         order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
         len(lost), lost[0] if lost else "",
-        _weights([pieces[0].weight for pieces in documents]),
+        _weights([pieces[0].weight for pieces in documents]), answers.few(),
     )  # fmt: skip
 
 

@@ -137,7 +137,16 @@ def index_delimited(path: Path, delimiter: str = "", header: Sequence[str] = ())
     begin, end, line = known["places"]
     number = np.zeros(len(begin), np.int32)
     return DelimitedTable(
-        (path,), number, begin, end, line, states, names, delimiter, given=bool(header), keeps_returns=lacks("line ends")
+        (path,),
+        number,
+        begin,
+        end,
+        line,
+        states,
+        names,
+        delimiter,
+        given=bool(header),
+        keeps_returns=lacks("line ends"),
     )
 
 

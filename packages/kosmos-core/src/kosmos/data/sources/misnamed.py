@@ -38,3 +38,19 @@ def neighbour(path: Path) -> str:
         return f"did you mean {path.with_name(name)}?" if name else ""
     except (OSError, ValueError):
         return ""
+
+
+def refuse_place(path: Path, near: str) -> None:
+    """Raises DataError where what looks like a hub id is a path that leads into a folder which is here: its names are
+    not to be sent anywhere.
+
+    Args:
+        near: as of ``neighbour``.
+    """
+    if ":" not in path.name and path.parent.is_dir():
+        beside = f"; {near}" if near else ""
+        raise DataError(
+            f"data {str(path)!r}: no such file or folder in {path.parent}{beside}; it is not looked up at the hub, as "
+            f"the folder is here; a dataset of the hub is asked for in spite of it by its configuration "
+            f"({path}:default)"
+        )

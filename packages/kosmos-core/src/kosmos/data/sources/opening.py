@@ -27,7 +27,7 @@ from kosmos.data.sources.json_list import hold_lines, index_json
 from kosmos.data.sources.jsonl import JsonlTable, index_jsonl
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.links_out import refuse_links_out
-from kosmos.data.sources.misnamed import neighbour, refuse_several
+from kosmos.data.sources.misnamed import neighbour, refuse_place, refuse_several
 from kosmos.data.sources.not_read import NO_BYTES, is_empty
 from kosmos.data.sources.offering import Offering
 from kosmos.data.sources.pairs import find_pairs
@@ -189,6 +189,7 @@ def _open_path(request: Request, registry: Components) -> Parts:
     if rows_suffix(path.name) in (*folders.DATA, ".json"):
         raise DataError(f"data {request.path!r}: no such file{'; ' + near if near else ''}")
     if _HUB_ID.fullmatch(request.path):
+        refuse_place(path, near)
         from kosmos.data.sources.hub import open_hub
 
         try:
