@@ -108,3 +108,19 @@ def test_a_run_goes_on_with_the_rows_that_it_was_begun_with(tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match=r"data\.sources\.0\.rows"):
         resume_run(tmp_path / "run", {"data": {"sources": [{**source, "rows": None}]}}, registry=registry)
     assert resume_run(tmp_path / "run", {"train": {"steps": 2}}, registry=registry).step == 2
+
+
+def test_a_table_that_is_trained_on_and_scored_is_told_of_with_what_to_write(tmp_path: Path) -> None:
+    run = run_of({"path": (path := write(tmp_path))}, scored=({"path": path, "name": "test"},))
+    told = [
+        *doubts(run, open_sources(run, load_core(), "train"), resumed=False, scored=open_held_out(run, load_core()))
+    ]
+    [line] = [line for line in told if line.startswith("evaluate.sources: ")]
+    assert line.endswith(
+        "which is trained on; name the rows that are meant of each (such as rows: {split: [train, val]} "
+        "and rows: {split: test})"
+    )
+    assert (
+        sum("its held-out rows are of val (6 rows), test (6 rows) and are scored together" in line for line in told)
+        == 2
+    )

@@ -319,6 +319,9 @@ def _never_scored(config: RunConfig) -> Iterator[str]:
         yield f"evaluate.every_steps {config.evaluate.every_steps}: nothing is held out to be scored; {what}"
 
 
+_ROWS = "such as rows: {split: [train, val]} and rows: {split: test}"
+
+
 def _scored_and_trained(config: RunConfig) -> Iterator[str]:
     """What is trained on though it is meant to be scored, by its name or by the run file."""
     sources = config.data.sources
@@ -332,7 +335,8 @@ def _scored_and_trained(config: RunConfig) -> Iterator[str]:
     places = Places()
     for scored, entry in itertools.product(config.evaluate.sources, sources):
         if places.overlap(Path(scored.path), Path(entry.path)) and not are_apart(scored.rows, entry.rows):
-            yield f"evaluate.sources: {scored.path} shares files with {entry.path}, which is trained on"
+            rows = f"; name the rows that are meant of each ({_ROWS})" if scored.path == entry.path else ""
+            yield f"evaluate.sources: {scored.path} shares files with {entry.path}, which is trained on{rows}"
 
 
 def _turns(config: RunConfig, tokenizer: Tokenizer | None) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kosmos.data.sources.columns import Row, did_you_mean, require_column
 from kosmos.data.sources.since import lacks
@@ -55,6 +55,15 @@ def are_apart(one: Mapping[str, Sequence[Any]] | None, other: Mapping[str, Seque
     return mine.isdisjoint(theirs)
 
 
+class _Seen(NamedTuple):
+    """What there is to a value that is not chosen."""
+
+    is_near: bool
+    """It differs from one that is in case alone."""
+    is_test: bool
+    """It says that its rows are held out."""
+
+
 OTHER_ROWS = "another "
 """How it begins what is left out as no row that is to be read."""
 
@@ -80,7 +89,8 @@ class Choosing:
     """Values that no row has had so far."""
     strips: bool = True
     """Whether spaces around values are none of them."""
-    seen: dict[str, None] = field(default_factory=dict)
+    seen: dict[str, _Seen] = field(default_factory=dict)
+    """Values of rows."""
     trains: bool = False
     """Whether any row is left to train on."""
     passed: int = 0
@@ -90,7 +100,7 @@ class Choosing:
     others: Counter[str] = field(default_factory=Counter)
     """Rows that are trained on though they differ from one that is held out in case alone, by what they say."""
     tests: Counter[str] = field(default_factory=Counter)
-    """Rows that are trained on though they say that they are held out, by what they say."""
+    """Rows that are not chosen though they say that they are held out, by what they say."""
 
     def __post_init__(self) -> None:
         self._wanted = frozenset(self.left)
@@ -130,8 +140,6 @@ class Choosing:
         is_held = text in self._wanted
         if usable:
             self._see(text, takes=is_held)
-            if text is not None and not is_held and split_of(text) == "held_out":
-                self.tests[text] += 1
         self.trains = self.trains or (usable and not is_held)
         return "held_out" if is_held else "train"
 
@@ -143,10 +151,14 @@ class Choosing:
         if text is None:
             return
         self.left.pop(text, None)
-        if len(self.seen) < MOST_KEPT:
-            self.seen[text] = None
-        if not takes and folded(text) in self._near:
+        if (found := self.seen.get(text)) is None:
+            found = _Seen(not takes and folded(text) in self._near, not takes and split_of(text) == "held_out")
+            if len(self.seen) < MOST_KEPT:
+                self.seen[text] = found
+        if found.is_near:
             self.others[text] += 1
+        if found.is_test:
+            self.tests[text] += 1
 
     def finish(self) -> None:
         """Raises DataError where a value is that of no row, or where all rows are held out."""
