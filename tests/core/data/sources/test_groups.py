@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kosmos import make_run, open_held_out, open_sources
+from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.sources.since import opened_before
-from kosmos.plugins import load_core
+from kosmos.plugins import Registry, load_core
+from kosmos.run_sources import open_named
+from kosmos.train.older_rules import rules_of
+from kosmos.train.order import READ, READS
+from kosmos.train.run import resume_run, train_model
+from support.runs import small_run, ticks_registry
 
 SPACED = ("P{:03}", "P{:03} ", " P{:03}", "P{:03}\t")
 
@@ -113,3 +120,27 @@ def test_a_test_that_is_trained_on_is_told(tmp_path: Path) -> None:
         "held_out: 3 rows are trained on whose split is test; if they are not to be, leave them out "
         "(rows: {split: [train, val]})"
     )
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_a_run_is_scored_and_goes_on_with_the_groups_that_it_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: bool
+) -> None:
+    source = {"path": write(tmp_path, table()), "columns": {"group": "patient"}}
+    run = small_run(tmp_path / "run", modalities=[], data={"sources": [source]}, train={"steps": 1})
+    registry = ticks_registry()
+    with monkeypatch.context() as older, nullcontext() if now else opened_before(lacking=["spaces"]):
+        if not now:
+            older.setattr("kosmos.train.order.READ", [rule for rule in READ if rule != "spaces"])
+        train_model(run, registry=registry)
+    assert resume_run(tmp_path / "run", {"train": {"steps": 2}}, registry=registry).step == 2
+    rules = rules_of({READS: READ if now else [rule for rule in READ if rule != "spaces"]})
+    [scored] = open_named(run, registry, [source["path"]], **rules)
+    [trained] = _trained(run, registry, **rules)
+    assert not {scored.origin(n) for n in range(len(scored))} & {trained.origin(n) for n in range(len(trained))}
+    assert len(scored) == (4 if now else 2)
+
+
+def _trained(run: RunConfig, registry: Registry, **rules: Any) -> list[Source]:
+    with opened_before(**rules):
+        return open_sources(run, registry, "train")

@@ -360,11 +360,14 @@ def _as_before(path: str, before: Any, given: bool) -> str:
 def stated(order: Mapping[str, Any]) -> dict[str, Any]:
     """What counts of ``sample_order`` where two are compared.
 
-    Without the streams whose parts are those of their modality: one may be named for its learning rate alone.
+    Without the streams whose parts are those of their modality: one may be named for its learning rate alone. And
+    without ``LATER``: a run that was begun before some of these goes on without them.
     """
     named = {n: parts for n, parts in order["streams"].items() if any(parts.values())}
     streams = {n: {p: _placeless(c) for p, c in parts.items()} for n, parts in named.items()}
-    return {**order, "data": {"long_chats": "cut", **order["data"]}, "streams": streams}  # older ones lack it
+    reads = {READS: [rule for rule in order[READS] if rule not in LATER]} if order.get(READS) else {}
+    data = {"long_chats": "cut", **order["data"]}  # older ones lack it
+    return {**order, "data": data, "streams": streams, **reads}
 
 
 def _placeless(part: Mapping[str, Any] | None) -> Any:
