@@ -40,8 +40,9 @@ READS = "reads"
 """Fact of a run: what it reads of rows that were bad samples before, or were not read right. Older runs lack it
 (``kosmos.data.sources.since``)."""
 LATER = ("questions", "corpora", "patterns", "clips of objects", "numbers as stored", "spaces", "line ends")
-"""What was added to ``READS`` since it is noted; which says what stands in ``kosmos.data.sources.since``. Runs that note it
-without these are read without them (``since.lacks``)."""
+"""What was added to ``READS`` since it is noted: how questions with several answers are read; folders that are corpora
+of plugins; compressed files of a pattern; seconds in objects of media without time; numbers of 32 and 16 bits; spaces
+around what rows are held out by; line ends in CSV. Runs that note it without these lack them (``since.lacks``)."""
 READ = ["texts alone", "names in archives", "bytes of nothing in turn", "media of turns", "columns once", *LATER]
 """``READS`` as they are now."""
 CODECS = "codecs"
