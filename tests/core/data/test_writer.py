@@ -10,9 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kosmos import Codes, ConfigError, Document, Media, PluginError, Registry, SampleError, Text, chat_prompt, make_run
+from kosmos import (
+    Codes,
+    ConfigError,
+    DataError,
+    Document,
+    Media,
+    PluginError,
+    Registry,
+    SampleError,
+    Text,
+    chat_prompt,
+    make_run,
+)
 from kosmos.compose import Composition, compose
 from kosmos.data.asked import asked_of, prompt_of, text_answer_of
+from kosmos.data.fingerprint import digest_of
+from kosmos.data.page_document import PageDocument
+from kosmos.data.sources.pairs_of_answers import apart
+from kosmos.data.waiting_media import let_go, read_again
 from kosmos.data.writer import Writer, code_marks
 from kosmos.errors import NoSuchPart
 from kosmos.run_sources import open_sources
@@ -236,3 +252,76 @@ def test_what_the_assistant_says_in_rows_is_learned(
 def test_a_wrong_codec_is_refused(codec: dict[str, Any], says: str) -> None:
     with pytest.raises((ConfigError, PluginError), match=says):
         composed(codec)
+
+
+def test_what_is_told_of_documents_tells_codes_apart(tmp_path: Path) -> None:
+    def told(*segments: Any) -> str:
+        return digest_of([Document("one", (Text("up"), *segments))])
+
+    one, other = Codes("ticks", np.array([1])), Codes("ticks", np.array([2]))
+    read, learned = Media("ticks", SERIES), Media("ticks", SERIES, train=True)
+    assert len({told(one), told(other), told(read), told(learned)}) == 4
+    assert told(read) == told(Media("ticks", SERIES + 1))  # as runs begun before have noted it
+
+
+def test_media_that_wait_are_read_again_but_for_those_that_are_written() -> None:
+    made = composed()
+    document = Document("one", (Media("ticks", SERIES), Text("so: "), Media("ticks", SERIES, train=True)))
+    (plan,) = made.planner.plan(document)
+    assert read_again(let_go(plan), document).media[0].media is document.segments[0]
+
+
+def test_a_document_that_is_cut_may_hold_media_that_are_written() -> None:
+    made = composed(data={"tokens_per_pack": 24})
+    media = [Media("ticks", SERIES, train=bool(n % 2)) for n in range(8)]
+    segments = [part for n, medium in enumerate(media) for part in (Text(f"{n}: "), medium)]
+    plans = made.planner.plan(PageDocument("one", tuple(segments), is_cut=True))
+    assert len(plans) > 1 and all(len(plan) <= 24 for plan in plans)
+    assert sum(len(plan.media) for plan in plans) == 4
+    begin, *_ = ids_of(made, CODES)
+    assert sum((plan.token_ids == begin).sum() for plan in plans) == 4
+
+
+PAIRS = [
+    ([0], [8], None),
+    ([0], [0], "are the same"),
+    ("text", [8], None),
+]
+
+
+@pytest.mark.parametrize(("better", "worse", "says"), PAIRS)
+def test_of_two_answers_media_may_be_what_differs(better: Any, worse: Any, says: str | None) -> None:
+    asked = Text("up: ")
+
+    def said(answer: Any) -> tuple[Any, ...]:
+        shown = Text(answer, train=True) if isinstance(answer, str) else Codes("ticks", np.array(answer), train=True)
+        return asked, shown
+
+    if says is not None:
+        with pytest.raises(SampleError, match=says):
+            apart(said(better), said(worse))
+        return
+    first, second = apart(said(better), said(worse))
+    assert [first[-1].train, second[-1].train] == [True, True]  # type: ignore[union-attr]
+
+
+def test_what_both_answers_begin_with_is_not_learned() -> None:
+    same = Codes("ticks", np.array([1]), train=True)
+    first, second = apart((same, Text(" good", train=True)), (same, Text(" bad", train=True)))
+    assert not first[0].train and not second[0].train and first[1].train  # type: ignore[union-attr]
+
+
+def test_a_learned_medium_that_is_missing_is_not_left_out(tmp_path: Path) -> None:
+    row = {"segments": [{"text": "up", "train": False}, {"ticks": "gone.ticks", "train": True}, {"text": "done"}]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    source = {"path": str(tmp_path / "rows.jsonl"), "held_out": 0.0, "options": {"missing_media": "leave_out"}}
+    config = make_run(SMALL, {"modalities": {"ticks": {"codec": "steps"}}, "data": {"sources": [source]}})
+    with pytest.raises((DataError, SampleError), match="ticks that is to be written is missing"):
+        open_sources(config, registry(), "train")[0].document(0)
+
+
+def test_codes_that_are_wrong_are_not_kept(own_cache: Path) -> None:
+    writer = writer_of(composed({"name": "steps", "length": 4}))
+    with pytest.raises(SampleError, match="it has 3 codes, expected 4"):
+        writer.tokens(Media("ticks", SERIES))
+    assert not own_cache.exists()

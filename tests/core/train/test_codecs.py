@@ -82,11 +82,11 @@ def test_its_tokens_are_scored_as_those_of_texts(trained: Path) -> None:
 
 
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    train_model(config(tmp_path / "whole", steps=6), registry=registry())
-    train_model(config(tmp_path / "parts", steps=3), registry=registry())
+    train_model(config(tmp_path / "whole", steps=6, schedule="constant"), registry=registry())
+    train_model(config(tmp_path / "parts", steps=3, schedule="constant"), registry=registry())
     resume_run(tmp_path / "parts", {"train": {"steps": 6}}, registry=registry())
     losses = [[row["loss"] for row in rows_of(tmp_path / run / "metrics.jsonl")] for run in ("whole", "parts")]
-    assert losses[0][:3] == losses[1][:3] and len(losses[1]) == 6
+    assert losses[0] == losses[1] and len(losses[0]) == 6
 
 
 @pytest.mark.parametrize("codec", [{"identity": "other"}, {"size": 9, "weights": "x", "identity": "other"}])

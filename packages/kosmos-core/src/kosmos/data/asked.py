@@ -50,7 +50,7 @@ def answered(
     end = (Mark(END, train=True),) if is_chat(asked) and not goes_on else ()
     parts = [Text(text)] if isinstance(text, str) else text
     said = [replace(part, train=True) for part in parts]
-    segments = (*map(_not_learned, asked.segments), *said, *end)
+    segments = (*map(not_learned, asked.segments), *said, *end)
     return Document(document.origin if origin is None else origin, segments, document.references, weight, goes_on)
 
 
@@ -60,7 +60,8 @@ def _is_answer(text: object) -> bool:
     return isinstance(text, str)
 
 
-def _not_learned(segment: Segment) -> Segment:
+def not_learned(segment: Segment) -> Segment:
+    """The same, of which nothing is learned; a medium that was is still written."""
     if isinstance(segment, Media | StoredMedia) and segment.train:
         return replace(segment, train=False, written=True)
     return replace(segment, train=False) if isinstance(segment, Text | Mark | Codes) else segment

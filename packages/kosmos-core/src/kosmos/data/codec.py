@@ -30,9 +30,9 @@ class Codec(Protocol):
     Picklable: data workers hold one each. What is heavy, such as weights, is read at the first medium and left behind
     when pickled. Beside these it may have:
 
-    - ``identity``, a text that is another where its numbers mean other media, or media become other numbers: a run
-      does not go on with another codec than it began with. It stands for all options; without it each of them counts,
-      limits among them. What hangs on weights in files has to have it.
+    - ``identity``, a text that is another where its numbers mean other media, or media become other numbers, though its
+      options are the same, such as a digest of its weights: a run does not go on with another codec than it began with.
+      Where ``weights`` lie, an option of that name, then counts no more.
     - ``books``, where each stretch of a medium has several codes, as of residual quantizers: how many. The codes then
       come in turn of as many equal parts of ``size``, and a model is let write nothing else.
     - ``length``, where all media have as many codes: how many.

@@ -69,6 +69,8 @@ class Media:
                 "an io.BytesIO and give getvalue(), since numpy.asarray alone may show it otherwise than the file"
             )
         rate_hz: Any = self.rate_hz
+        if self.written is not True and self.written is not False:
+            raise NoSuchPart(f"Media: written is {self.written!r:.60}; expected True or False")
         if rate_hz is not None and (isinstance(rate_hz, bool) or not isinstance(rate_hz, Real)):
             raise NoSuchPart(f"Media: rate_hz is {rate_hz!r:.60}; expected a number of samples or frames a second")
 

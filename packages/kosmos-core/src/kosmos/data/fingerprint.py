@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 
-from kosmos.data.document import Document, Mark, Source, Text
+from kosmos.data.document import Codes, Document, Mark, Media, Source, StoredMedia, Text, is_written
 from kosmos.data.foreign import called, calling, said
 from kosmos.errors import DataError, SampleError
 
@@ -105,5 +105,9 @@ def _told_of(segments: object) -> Iterator[object]:
         if isinstance(segment, Text | Mark):
             what = segment.text if isinstance(segment, Text) else segment.name
             yield type(segment).__name__, str(what), bool(segment.train)
+        elif isinstance(segment, Codes):
+            yield segment.modality, tuple(segment.codes.tolist()), bool(segment.train)
+        elif isinstance(segment, Media | StoredMedia) and is_written(segment):
+            yield segment.modality, "written", bool(segment.train)
         else:
             yield str(getattr(segment, "modality", type(segment).__name__))

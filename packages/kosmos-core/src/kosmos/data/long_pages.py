@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from kosmos.data.document import Document, Media, Segment, StoredMedia, Text
+from kosmos.data.document import Document, Media, Segment, StoredMedia, Text, is_written
 from kosmos.data.document_plan import DocumentPlan
 from kosmos.errors import SampleError
 
@@ -82,17 +82,17 @@ def _is_torn(parts: Sequence[Document]) -> bool:
     """Whether text that is learned stands in another part than what is said in front of it and is not learned."""
     was_asked = False
     for part in parts:
-        said = [segment for segment in part.segments if isinstance(segment, Text) and segment.text]
-        if was_asked and said and said[0].train:
+        said = [getattr(s, "train", False) for s in part.segments if is_written(s) or (isinstance(s, Text) and s.text)]
+        if was_asked and said and said[0]:
             return True
-        was_asked = was_asked or any(not text.train for text in said)
+        was_asked = was_asked or not all(said)
     return False
 
 
 def _cells_of(segments: Sequence[Segment], plan: DocumentPlan) -> Iterator[Counter[str]]:
     media = iter(plan.media)
     for segment in segments:
-        own = next(media) if isinstance(segment, Media | StoredMedia) else None
+        own = next(media) if isinstance(segment, Media | StoredMedia) and not is_written(segment) else None
         yield Counter() if own is None else Counter({own.stream: own.plan.cells})
 
 

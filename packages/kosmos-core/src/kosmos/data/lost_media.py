@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kosmos.data.document import Document, Media, Segment, StoredMedia, Text
+from kosmos.data.document import Document, Media, Segment, StoredMedia, Text, is_written
 from kosmos.data.page_document import PageDocument
 from kosmos.data.which_medium import naming
 from kosmos.errors import SampleError
@@ -29,7 +29,8 @@ def without_lost(
         if isinstance(segment, Media | StoredMedia):
             number += 1
             try:
-                plan(segment)
+                if not is_written(segment):
+                    plan(segment)
             except SampleError as error:
                 lost.append(str(naming(error, number - 1, media, document.origin)))
                 is_behind_gap = True

@@ -83,11 +83,12 @@ class Planner:
         plan = self._whole(document)
         if lost:
             plan = replace(plan, lost=lost)
-        if len(plan) > self.most and not plan.media and not any(map(is_written, document.segments)):
+        has_media = bool(plan.media) or any(map(is_written, document.segments))
+        if len(plan) > self.most and not has_media:
             if self.long_chats == "leave_out" and is_asked(plan):
                 raise SampleError(f"takes {len(plan)} tokens of {self.most}, and data.long_chats is leave_out")
             return list(pieces(plan, self.most))
-        if is_cut and plan.media and not self._fits(plan):
+        if is_cut and has_media and not self._fits(plan):
             return self._parts(document, plan)
         self._check_fit(plan)
         return [plan]

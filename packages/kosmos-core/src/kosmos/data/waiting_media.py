@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kosmos.data.document import Document, Media, StoredMedia
+from kosmos.data.document import Document, Media, StoredMedia, is_written
 from kosmos.data.plan import DocumentPlan
 from kosmos.errors import SampleError
 
@@ -32,7 +32,7 @@ def read_again(plan: DocumentPlan, document: Document) -> DocumentPlan:
     Raises:
         SampleError: it has others than when it was planned.
     """
-    found = tuple(document.media)
+    found = tuple(medium for medium in document.media if not is_written(medium))
     if plan.is_part:
         found = found[plan.first_media : plan.first_media + len(plan.media)]
     if [m.modality for m in found] != [m.media.modality for m in plan.media]:

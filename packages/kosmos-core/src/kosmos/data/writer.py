@@ -20,7 +20,8 @@ from kosmos.data.kept_codes import KeptCodes
 from kosmos.data.tokenizer import Tokenizer
 from kosmos.errors import PluginError, SampleError
 
-_SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,16}")
+SUFFIX = re.compile(r"(\.[A-Za-z0-9_-]{1,16}){1,2}")
+"""Of files that codecs decode: it becomes part of a path."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,16 @@ def length_of(name: str, codec: Codec, books: int) -> int | None:
 
 
 def identity_of(name: str, codec: Codec, options: Mapping[str, Any]) -> str:
-    """What tells the numbers of a codec from those of others: its name, and what it says of itself, else its options.
+    """What tells the numbers of a codec, and of which media it has some, from those of others: its name, its options
+    and what it says of itself.
 
     Args:
-        options: in effect, those that are not stated among them.
+        options: in effect, those that are not stated among them. Where weights lie does not count beside an
+            ``identity``, which tells what they are.
     """
-    own = getattr(codec, "identity", "")
-    told = json.dumps([name, codec.size, str(own) if own else options], sort_keys=True, default=str)
+    own = str(getattr(codec, "identity", "") or "")
+    kept = {key: value for key, value in options.items() if not own or key != "weights"}
+    told = json.dumps([name, codec.size, own, kept], sort_keys=True, default=str)
     return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -86,7 +90,7 @@ def _no_file(made: object) -> str:
     if not made.content:
         return "expected a file, got no bytes"
     suffix: object = made.suffix
-    if not isinstance(suffix, str) or not _SUFFIX.fullmatch(suffix):  # it becomes part of a path
+    if not isinstance(suffix, str) or not SUFFIX.fullmatch(suffix):
         return f"suffix: expected one such as .wav, got {suffix!r:.40}"
     return ""
 
@@ -128,11 +132,11 @@ class Writer:
         Raises:
             SampleError: it is broken, over a limit, or its codes are none of the codec's.
         """
-        codes = medium.codes if isinstance(medium, Codes) else self._kept.codes(medium, self._encode)
-        if len(codes) and not 0 <= codes.min() <= codes.max() < len(self._ids):
-            wrong = int(codes.min() if codes.min() < 0 else codes.max())
-            raise SampleError(f"{self.modality}: code {wrong}: its codec has 0 to {len(self._ids) - 1}")
-        self._check_codes(codes.astype(np.int64))
+        if isinstance(medium, Codes):
+            codes = medium.codes.astype(np.int64)
+            self._check_codes(codes)
+        else:
+            codes = self._kept.codes(medium, self._encode)
         return [self.begin, *self._ids[codes].tolist(), self.end]
 
     def codes_at(self, token_ids: Sequence[int], place: int) -> NDArray[np.int64] | None:
@@ -189,7 +193,11 @@ class Writer:
         return WrittenMedia(self.modality, values, "", made.content, made.suffix)
 
     def _check_codes(self, codes: NDArray[np.int64]) -> None:
-        """Raises SampleError where they are not as many as of all media, or do not come in turn of the books."""
+        """Raises SampleError where they are none of the codec's, not as many as of all media, or do not come in turn of
+        the books."""
+        if len(codes) and not 0 <= codes.min() <= codes.max() < len(self._ids):
+            strange = int(codes.min() if codes.min() < 0 else codes.max())
+            raise SampleError(f"{self.modality}: code {strange}: its codec has 0 to {len(self._ids) - 1}")
         if self.length not in (None, len(codes)):
             raise SampleError(f"it has {len(codes)} codes, expected {self.length}")
         if len(codes) % self.books:
@@ -205,4 +213,6 @@ class Writer:
             checked = Codes(self.modality, np.asarray(codes)).codes
         except Exception as error:  # what a codec of a plugin returns is not checked by a type checker
             raise SampleError(f"{called(self.codec, 'encode')}: {error}") from error
-        return checked.astype(np.int64)
+        found: NDArray[np.int64] = checked.astype(np.int64)
+        self._check_codes(found)  # before they are kept
+        return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kosmos.compose import Composition
 from kosmos.data.document import Codes, Text
 from kosmos.data.writer import Writer, WrittenMedia
@@ -39,7 +41,20 @@ def said_parts(composition: Composition, answer: Generated) -> list[Text | Codes
     if not parts:
         return [Text(answer.text)] if answer.text else []
     flush()
-    return parts
+    return _before_stop(parts, answer.text) if answer.ended == "stop" else parts
+
+
+def _before_stop(parts: Sequence[Text | Codes], text: str) -> list[Text | Codes]:
+    """Without what stands behind ``text``, all that was said in front of a text that ended it."""
+    found: list[Text | Codes] = []
+    left = len(text)
+    for part in parts:
+        if isinstance(part, Codes):
+            found.append(part)
+        elif said := part.text[:left]:
+            found.append(Text(said))
+            left -= len(said)
+    return found
 
 
 def _writers(composition: Composition) -> list[Writer]:

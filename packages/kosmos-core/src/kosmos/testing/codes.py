@@ -6,7 +6,6 @@ The functions that take ``arguments`` run in a child process.
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,11 +18,11 @@ from numpy.typing import NDArray
 from kosmos.data.codec import Encoded
 from kosmos.data.document import Media
 from kosmos.data.foreign import called
+from kosmos.data.writer import SUFFIX
 from kosmos.errors import SampleError, cause, own_line
 from kosmos.testing.hostile import Broken, in_time, limit_memory, outlived, ran
 from kosmos.testing.search import described, search
 
-SUFFIX = re.compile(r"(\.[A-Za-z0-9_-]{1,16}){1,2}")
 MOST_CODES = 600
 """Codes of a hostile sequence, but for one that is far longer."""
 FAR_TOO_MANY = 1 << 14
@@ -41,6 +40,9 @@ def no_codes(codec: Any, codes: Any) -> str | None:
     if not 0 <= codes.min() <= codes.max() < codec.size:
         wrong = int(codes.min() if codes.min() < 0 else codes.max())
         return f"{name}: code {wrong}; its size says 0 to {codec.size - 1}"
+    length = getattr(codec, "length", None)
+    if length not in (None, len(codes)):
+        return f"{name}: {len(codes)} codes; its length says {length!r:.40}"
     books = books_of(codec)
     if len(codes) % books:
         return f"{name}: {len(codes)} codes; expected {books} for each stretch, one of each book"

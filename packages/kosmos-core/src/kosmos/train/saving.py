@@ -20,7 +20,7 @@ from kosmos.names import listed
 from kosmos.run_file import with_absolute_sources
 from kosmos.train.branch import new_run, run_folder
 from kosmos.train.forecast.parts import counted
-from kosmos.train.order import settings_of
+from kosmos.train.order import CODECS, settings_of
 from kosmos.train.output import RunFolder
 from kosmos.train.saved import SavedRun
 
@@ -78,6 +78,7 @@ def _save_composed(made: Composition, output: Path, step: int) -> Path:
         # No sources: what a loop of one's own has learned from nobody knows.
         order = settings_of(config)
         order = {**order, "data": {**order["data"], "sources": []}}
+        order |= {CODECS: codecs} if (codecs := made.planner.codecs) else {}
         write_weights(weights, {"step": step, "order": order}, new.checkpoints, of=())
     return output
 

@@ -188,7 +188,7 @@ def _opened(
         opened = open_sources(config, composition.registry, "train")
         return opened, sample_order(composition.config, opened, codecs=composition.planner.codecs)
     given.check_some(resumed=False)
-    order = sample_order(config, list(given.sources))
+    order = sample_order(config, list(given.sources), codecs=composition.planner.codecs)
     return list(given.sources), with_fingerprints(order, given.sampled(lambda line: None))
 
 

@@ -32,7 +32,7 @@ from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.times import edges_of
 from kosmos.data.sources.tools import told
 from kosmos.data.sources.turn_media import media_keys, modalities_in, with_media
-from kosmos.data.sources.written_media import as_written
+from kosmos.data.sources.written_media import as_written, whole
 from kosmos.errors import SampleError
 
 OBJECTS = "objects"
@@ -176,7 +176,8 @@ def _segments(
     if kind != "text":
         _check_part_said(kind, part, where, has_time=kind in own.times.timed)
         medium, clip = _medium(kind, part, own, where)
-        yield from read_media(kind, medium, root, clip, has_time=kind in own.times.timed)
+        media = read_media(kind, medium, root, clip, has_time=kind in own.times.timed)
+        yield from whole(media, kind, root.taken) if train else media
         return
     for piece_kind, piece in own.split(checked_text(part.get("text"), f"{where}.text")):
         if piece_kind != "text":

@@ -8,7 +8,7 @@ from copy import copy
 from functools import lru_cache
 from typing import Any, cast
 
-from kosmos.data.document import Media, Segment, StoredMedia, Text
+from kosmos.data.document import Codes, Media, Segment, StoredMedia, Text
 from kosmos.data.sources.columns import Row
 from kosmos.data.sources.media import holds_medium
 from kosmos.errors import SampleError
@@ -79,7 +79,7 @@ def in_places(segments: Sequence[Segment], numbers: Mapping[str, Sequence[int]])
     text = segments[-1] if segments else None
     if not numbers or not isinstance(text, Text):
         return tuple(segments)
-    media = [segment for segment in segments[:-1] if isinstance(segment, Media | StoredMedia)]
+    media = [segment for segment in segments[:-1] if isinstance(segment, Media | StoredMedia | Codes)]
     held = {m: [one for one in media if one.modality == m] for m in numbers}
     by_number = {m: dict(zip(_as_many(numbers[m], held[m]), held[m], strict=True)) for m in numbers}
     tags = [(found[1], found[2]) for found in tag_of(tuple(numbers)).finditer(text.text)]

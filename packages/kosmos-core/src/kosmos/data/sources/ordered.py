@@ -16,7 +16,7 @@ from kosmos.data.sources.columns import checked_text, kind_of
 from kosmos.data.sources.media import MediaRoot, holds_medium, read_media
 from kosmos.data.sources.since import is_read_before
 from kosmos.data.sources.time_names import stretches
-from kosmos.data.sources.written_media import as_written
+from kosmos.data.sources.written_media import as_written, whole
 from kosmos.errors import SampleError
 
 
@@ -76,7 +76,8 @@ def read_segments(parts: Any, root: MediaRoot, row_times: times.RowTimes) -> Ite
             if clip is None and has_time:
                 clip = row_times.clip(kind, part[kind])
             media = read_media(kind, part[kind], root, clip, has_time=has_time)
-            yield from as_written(media, root.taken, train=True) if part.get("train") is True else media
+            is_said = part.get("train") is True
+            yield from as_written(whole(media, kind, root.taken), root.taken, train=True) if is_said else media
             continue
         train = part.get("train")
         if train is not None and not isinstance(train, bool):

@@ -22,7 +22,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kosmos.data.document import Mark, Segment, Text
+from kosmos.data.asked import not_learned
+from kosmos.data.document import Mark, Segment, Text, is_written
 from kosmos.data.marks import ASSISTANT
 from kosmos.data.pair_plans import NAMES, OTHER_PROMPTS, SAME, TWO_TO_ONE
 from kosmos.data.sources import forms, messages
@@ -56,6 +57,7 @@ from kosmos.data.sources.preferences import CHOSEN, REJECTED, REJECTED_MESSAGES,
 from kosmos.data.sources.right_answers import ANSWERS
 from kosmos.data.sources.splits import advice_on, field_of
 from kosmos.data.sources.well_known import WELL_KNOWN
+from kosmos.data.sources.written_media import is_same_written
 from kosmos.errors import ConfigError, SampleError
 from kosmos.names import listed, nearest
 
@@ -373,20 +375,19 @@ def apart(better: Sequence[Segment], worse: Sequence[Segment]) -> tuple[tuple[Se
         if end < alike:
             raise SampleError(f'{name}: nothing is learned of what it says otherwise; "loss": false leaves it out')
     shared = min(alike, *ends)
-    first, second = ((*map(_not_learned, segments[:shared]), *segments[shared:]) for segments in (better, worse))
+    first, second = ((*map(not_learned, segments[:shared]), *segments[shared:]) for segments in (better, worse))
     return first, second
 
 
 def _last_learned(segments: Sequence[Segment]) -> int:
-    return max((n for n, part in enumerate(segments) if isinstance(part, Text) and part.train), default=0)
+    learned = (n for n, part in enumerate(segments) if not isinstance(part, Mark) and getattr(part, "train", False))
+    return max(learned, default=0)
 
 
 def _alike(one: Segment, other: Segment) -> bool:
-    """Whether they say the same, learned or not; media, which are those of one row, by their kinds."""
+    """Whether they say the same, learned or not; media that are read, which are those of one row, by their kinds."""
     if isinstance(one, Text | Mark):
-        return type(one) is type(other) and _not_learned(one) == _not_learned(other)
-    return not isinstance(other, Text | Mark) and one.modality == other.modality
-
-
-def _not_learned(segment: Segment) -> Segment:
-    return replace(segment, train=False) if isinstance(segment, Text | Mark) and segment.train else segment
+        return type(one) is type(other) and not_learned(one) == not_learned(other)
+    if isinstance(other, Text | Mark) or one.modality != other.modality:
+        return False
+    return is_same_written(one, other) if is_written(one) or is_written(other) else True

@@ -43,7 +43,7 @@ from kosmos.data.sources.right_answers import (
 from kosmos.data.sources.splits import CHOSEN, GROUP, KEPT, field_of, split_roles
 from kosmos.data.sources.weights import WEIGHT, named_weight
 from kosmos.data.sources.wish_names import may_wish
-from kosmos.data.sources.written_media import as_written, is_learned
+from kosmos.data.sources.written_media import as_written, is_learned, whole
 from kosmos.errors import ConfigError, SampleError
 
 
@@ -195,7 +195,8 @@ class TemplateLayout:
                         raise SampleError(f"{path}: holds no {modality}")
                     clip = stretches.clip(modality, value, path)
                     media = read_media(modality, value, root, clip, has_time=modality in self.timed)
-                    yield from as_written(media, root.taken, train=True) if answers else media
+                    learned = whole(media, modality, root.taken) if answers else media
+                    yield from as_written(learned, root.taken, train=True) if answers else media
 
 
 def _join(pieces: Iterator[Segment]) -> Iterator[Segment]:

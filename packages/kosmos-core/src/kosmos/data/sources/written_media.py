@@ -37,6 +37,29 @@ def is_learned(segment: Segment) -> bool:
     return is_written(segment) and getattr(segment, "train", False)
 
 
+def is_same_written(one: Segment, other: Segment) -> bool:
+    """Whether two media that are written, or of which one is, are the same, as far as they can be compared unread."""
+    if isinstance(one, Codes) and isinstance(other, Codes):
+        return np.array_equal(one.codes, other.codes)
+    if not isinstance(one, Media | StoredMedia) or not isinstance(other, Media | StoredMedia):
+        return False
+    if (one.clip, one.rate_hz, is_written(one)) != (other.clip, other.rate_hz, is_written(other)):
+        return False
+    this, that = one.source, other.source
+    if isinstance(this, np.ndarray) or isinstance(that, np.ndarray):
+        return isinstance(this, np.ndarray) and isinstance(that, np.ndarray) and np.array_equal(this, that)
+    return bool(this == that)
+
+
+def whole(media: Iterable[Segment], modality: str, taken: Taken) -> list[Segment]:
+    """Media of a place whose media are learned. Raises SampleError where none is left of them, as where a file is
+    missing and ``missing_media`` leaves it out: what is said behind it would be learned in its stead."""
+    found = list(media)
+    if not found and modality in taken.written:
+        raise SampleError(f"{modality} that is to be written is missing; leave the row out")
+    return found
+
+
 def holds_codes(item: object, modality: str, taken: Taken) -> bool:
     """Whether a row holds codes in the place of a medium."""
     return modality in taken.written and isinstance(item, Mapping) and item.get(CODES) is not None
