@@ -14,6 +14,7 @@ from kosmos import load_run, make_run, resume_run, train_model
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of
+from kosmos.data.sources.folders import with_compressed
 from kosmos.data.sources.places import Places
 from kosmos.data.sources.since import opened_before
 from kosmos.errors import DataError
@@ -261,3 +262,9 @@ def test_an_empty_file_is_told_of_before_others_are_opened() -> None:
     Path("broken.jsonl").write_text("no row\n")
     with pytest.raises(DataError, match=r"^data\.sources\.1: empty\.jsonl: holds no rows \(0 bytes\)"):
         opened("broken.jsonl", "empty.jsonl")
+
+
+def test_of_two_files_that_were_packed_of_one_the_first_is_read(tmp_path):
+    names = ["a.jsonl.bz2", "a.jsonl.gz", "b.jsonl"]
+    assert with_compressed(["b.jsonl"], names, ".jsonl") == ["a.jsonl.bz2", "b.jsonl"]
+    assert with_compressed(["a.jsonl"], ["a.jsonl", "a.jsonl.gz"], ".jsonl") == ["a.jsonl"]

@@ -51,9 +51,10 @@ def test_spaces_around_a_group_are_none_of_it(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_begun_before_keeps_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
     with opened_before(lacking=["spaces"]):
         trained, [held] = opened(tmp_path, table(), columns={"group": "patient"})
-        _, [named] = opened(tmp_path, table(), held_out={"patient": "P003"})
+        _, [named] = opened(tmp_path / "other", table(), held_out={"patient": "P003"})
     assert {*texts(held)} <= {*texts(trained)}
     assert len(named) == 1
 

@@ -76,7 +76,7 @@ def test_a_run_begun_before_reads_them_as_then(open_, rows, row):
 
 
 @pytest.mark.parametrize(
-    ("noted", "lacking"), [(READ, ()), (READ[:-1], ("numbers as stored",)), (READ[:-4], LATER), (None, LATER)]
+    ("noted", "lacking"), [(READ, ()), (READ[:-1], LATER[-1:]), (READ[: -len(LATER)], LATER), (None, LATER)]
 )
 def test_which_rules_a_run_lacks_is_told_by_what_it_notes(open_, rows, noted, lacking):
     source = open_(rows({"image": PART, **TEXT}))

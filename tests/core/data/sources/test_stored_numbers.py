@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.stored_numbers import values_of
 
 F32 = np.array([0.1, -1.5, 1e-5, 3.4e38, 16777216.0], np.float32)
@@ -57,3 +59,19 @@ def test_what_is_no_number_and_doubles_stay():
     kind = pa.struct([("a", pa.float32()), ("b", pa.binary()), ("c", pa.float64()), ("d", pa.float16())])
     row = {"a": 0.1, "b": b"\xff", "c": 1 / 3, "d": np.float16(0.1)}
     assert values_of(pa.array([row, None], kind)) == [{**row, "d": 0.1}, None]
+
+
+def test_whole_numbers_stay_as_they_are_stored():
+    column = pa.chunked_array([pa.array([np.float32(123456792), np.float32(0.1), None], pa.float32())])
+    assert values_of(column) == [123456792.0, 0.1, None]
+    halves = pa.chunked_array([pa.array([np.float16(10008), np.float16(0.1)], pa.float16())])
+    assert values_of(halves) == [10008.0, 0.1]
+    lists = pa.chunked_array([pa.array([np.array([123456792, 0.3], np.float32)], pa.list_(pa.float32()))])
+    assert values_of(lists) == [[123456792.0, 0.3]]
+
+
+def test_all_rows_are_looked_at_as_each_is_read(open_, tmp_path):
+    values = pa.array([n / 10 for n in range(40)], pa.float32())
+    pq.write_table(pa.table({"text": [f"row {n}" for n in range(40)], "g": values}), tmp_path / "rows.parquet")
+    held = open_(tmp_path / "rows.parquet", split="held_out", chosen=Chosen.of({"g": [0.1]}, ""))
+    assert [held.document(n).segments[-1].text for n in range(len(held))] == ["row 1"]

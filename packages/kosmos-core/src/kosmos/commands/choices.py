@@ -89,6 +89,8 @@ def opened_choices(
     from kosmos.data.sources.remarks import remarks_of
     from kosmos.run_choices import open_choices, open_own_choices
     from kosmos.run_overlap import asked_and_trained, trained_sources
+    from kosmos.run_sources import following
+    from kosmos.train.older_rules import rules_of
 
     config, registry = run.composition.config, run.composition.registry
     folder = Path(root) if root else None
@@ -97,7 +99,9 @@ def opened_choices(
         with _saying_how():
             sources = open_choices(config, registry, entries, root=folder, max_rows=max_documents, encode=encode)
     else:
-        sources = open_own_choices(config, registry, (), encode=encode, max_rows=max_documents)
+        with following(**rules_of(run.order or None)):
+            sources = open_own_choices(config, registry, (), encode=encode, max_rows=max_documents)
+        run.as_begun(sources)
     for source in sources:
         for line in passed_over(source.source, list(config.modalities)):
             say(line, file=sys.stderr)

@@ -15,6 +15,8 @@ def drawn_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for row in rows:
         for name, counts in sums.items():
             counts.update(row.get(name, {}))
+    if not all("documents_by_source" in row for row in rows if row.get("tokens_by_source")):
+        sums["documents_by_source"].clear()
     passes = rows[-1].get("epoch_by_source", {}) if rows else {}
     return {name: dict(sorted(counts.items())) for name, counts in sums.items()} | {"epoch_by_source": passes}
 
@@ -29,8 +31,8 @@ def drawn_lines(steps: Mapping[str, Any]) -> Iterator[str]:
     whole = sum(tokens.values())
     if not whole or (len(tokens) < 2 and not passes):
         return
-    for number, (name, count) in enumerate(tokens.items()):
-        said = [f"{100 * count / whole:.1f} % of the tokens"]
+    for number, name in enumerate(sorted({*tokens, *passes})):
+        said = [f"{100 * tokens.get(name, 0) / whole:.1f} % of the tokens"]
         said += [f"{documents[name]:,} documents"] if name in documents else []
         said += [f"{_short(passes[name])} pass{'es' * (passes[name] != 1)} over it"] if name in passes else []
         yield f"{'' if number else 'drawn':<10} {in_a_line(name)}: {', '.join(said)}"

@@ -110,6 +110,7 @@ def _descriptor(key: str) -> _Open:
 
 
 def _opened(path: Path) -> _Open:
-    state = state_of(path)
-    look_at = inf if is_packed(path.name) else 0.0
-    return _Open(os.open(unpacked(path), os.O_RDONLY | os.O_CLOEXEC), state, look_at)
+    if is_packed(path.name):
+        file = unpacked(path)  # in front of the look, so that what is written meanwhile is noticed
+        return _Open(os.open(file, os.O_RDONLY | os.O_CLOEXEC), state_of(path), inf)
+    return _Open(os.open(path, os.O_RDONLY | os.O_CLOEXEC), state_of(path), 0.0)

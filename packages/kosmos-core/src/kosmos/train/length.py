@@ -165,6 +165,8 @@ def give_or_take(error: float) -> str:
     Args:
         error: its standard error, as a share of it.
     """
+    if not math.isfinite(error):
+        return " (by so few that nobody knows how far it is off)"
     return f" (± {100 * error:.2g} %)" if error > WORTH_TELLING else ""
 
 

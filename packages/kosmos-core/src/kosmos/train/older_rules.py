@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.sources.source import RowSource
 from kosmos.train.order import ENDS, LATER, PIECES, READS
 
 
-def keep_older(before: Mapping[str, Any], now: dict[str, Any], sources: Sequence[Source]) -> None:
+def keep_older(before: Mapping[str, Any], now: dict[str, Any], sources: Sequence[Source | ChoiceSource]) -> None:
     """As ``as_begun``, in a run that goes on and notes what it goes on with.
 
     Args:
@@ -29,7 +31,7 @@ def keep_older(before: Mapping[str, Any], now: dict[str, Any], sources: Sequence
                 new.pop(fact, None)
 
 
-def as_begun(before: Mapping[str, Any], sources: Sequence[Source]) -> None:
+def as_begun(before: Mapping[str, Any], sources: Sequence[Source | ChoiceSource]) -> None:
     """Take an end for each document of a text file, and rows of pieces and rows that were bad samples as they were
     read, where a run was begun so.
 
@@ -39,9 +41,7 @@ def as_begun(before: Mapping[str, Any], sources: Sequence[Source]) -> None:
     """
     opened = {old["name"]: old for old in before["data"]["sources"]}
     has_rules = PIECES in before or any(PIECES in old for old in opened.values())
-    for source in sources:
-        if not isinstance(source, RowSource):
-            continue
+    for source in chain.from_iterable(map(_of_rows, sources)):
         old = opened.get(source.name)
         if old is not None and ENDS not in old:
             source.one_end = False
@@ -50,6 +50,16 @@ def as_begun(before: Mapping[str, Any], sources: Sequence[Source]) -> None:
         if not reads_more(before):
             source.reads_more = False
         source.lacking = tuple(lacking(before))
+
+
+def _of_rows(source: Source | ChoiceSource) -> Iterator[RowSource]:
+    """The sources of rows that one is, or that one of questions reads: those that are asked, and its examples."""
+    if isinstance(source, ChoiceSource):
+        yield source.source
+        if source.pool is not None:
+            yield source.pool.source
+    elif isinstance(source, RowSource):
+        yield source
 
 
 def rules_of(before: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from kosmos.checkpoint.folder import (
 from kosmos.checkpoint.tensors import load_model
 from kosmos.compose import Composition, compose
 from kosmos.config import RunConfig
+from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.fingerprint import fingerprint_of
 from kosmos.errors import CheckpointError, ConfigError, PluginError
@@ -89,7 +90,7 @@ class SavedRun:
         ]
         return [*damaged, *changed, *self.shown_otherwise, *lacking, *([self.worse] if self.worse else [])]
 
-    def as_begun(self, sources: Sequence[Source]) -> None:
+    def as_begun(self, sources: Sequence[Source | ChoiceSource]) -> None:
         """Have rows of the run's own data read as they were in training, where it was begun with other rules."""
         if self.order:
             as_begun(self.order, sources)

@@ -112,7 +112,7 @@ class Session:
             with self.clock.spending("checkpoint_load"):
                 loaded = self.parallel.main_only(lambda: newest(self.folder, self.config, order, self.registry))
         if loaded is not None:
-            keep_older(loaded.state["order"], order, (*opened.sources, *opened.held_out))
+            keep_older(loaded.state["order"], order, (*opened.sources, *opened.held_out, *opened.choices))
         counted = self.config.train.steps if opened.counted else loaded and loaded.state.get("steps_of_epochs")
         self.in_epochs = counted == self.config.train.steps  # else other ones were said since
         self._say_what_begins()

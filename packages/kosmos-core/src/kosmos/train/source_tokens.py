@@ -93,7 +93,7 @@ def tokens_of_sources(
 def _tokens_of(lane: HeaderLane, number: int, wanted: int, end: float, moved: Callable[[], None]) -> SourceTokens:
     source = lane.feed.mixture.sources[number]
     size = len(source)
-    drawn = some_of(size, wanted)
+    drawn = _in_turn(some_of(size, wanted), size)
     rows = np.array([lane.feed.mixture.row(number, draw) for draw in drawn], np.int64)
 
     def length(row: int) -> int:
@@ -119,6 +119,13 @@ def _tokens_of(lane: HeaderLane, number: int, wanted: int, end: float, moved: Ca
     if nbytes is None:
         return _of_parts(size, [(size, *estimated_mean(lengths, None), len(rows))])
     return _of_parts(size, list(_by_size(nbytes, rows, lengths, length)))
+
+
+def _in_turn(drawn: Sequence[int], size: int) -> list[int]:
+    """One of each stretch after the other, so that fewer are of all of them, too."""
+    stretches = np.searchsorted(_begins(size), np.asarray(drawn), side="right")
+    places = np.arange(len(drawn)) - np.searchsorted(stretches, stretches)
+    return [drawn[number] for number in np.lexsort((stretches, places)).tolist()]
 
 
 def _by_size(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 from weakref import finalize
@@ -20,11 +20,12 @@ from kosmos.errors import CheckpointError, ConfigError
 from kosmos.given import check_list, warn_caller
 from kosmos.names import listed
 from kosmos.run_file import with_absolute_sources
-from kosmos.run_sources import open_sources
+from kosmos.run_sources import following, open_sources
 from kosmos.runtime.cores import helpers_of_rank
 from kosmos.runtime.dealing import check_lanes
 from kosmos.runtime.environment import num_local_processes
 from kosmos.train.given_data import given_data
+from kosmos.train.older_rules import keep_older, rules_of
 from kosmos.train.order import other_order, sample_order, shown, why_not, with_fingerprints
 
 State = Mapping[str, Any]
@@ -139,7 +140,10 @@ def open_training_rows(
         config = config.model_copy(update={"data": config.data.model_copy(update={"sources": [], "held_out": 0})})
     check_lanes(config.data.lanes, world_size, 1)
     _warn_of_what_is_not_done(config)
-    opened, order = _opened(config, composition, sources)
+    with following(**rules_of(states[0]["order"])) if states else nullcontext():
+        opened, order = _opened(config, composition, sources)
+    if states and len(states[0]["order"]["data"]["sources"]) == len(order["data"]["sources"]):
+        keep_older(states[0]["order"], order, opened)
     lanes = range(rank, config.data.lanes, world_size)
     at = _where(states, order, lanes, composition) if states else None
     wanted = config.data.workers

@@ -16,7 +16,7 @@ from kosmos.data.sources.columns import Row
 from kosmos.data.sources.features import Features
 from kosmos.data.sources.json_written import FilledRow
 from kosmos.data.sources.media import THERE
-from kosmos.data.sources.stored_numbers import values_of
+from kosmos.data.sources.stored_numbers import is_shortened, values_of
 from kosmos.errors import KosmosError, SampleError
 
 MOST_WHOLE_BYTES = 512 << 20
@@ -53,7 +53,9 @@ def read_rows(table: Any, features: Features) -> Iterator[dict[str, Any] | Sampl
         if sum(map(decoded_nbytes, table.columns)) > MOST_WHOLE_BYTES:
             raise SampleError("too much to be had at once")
         with reading("table"):
-            rows = table.to_pylist()
+            rows = (
+                [*map(dict, _rows_of(table))] if any(is_shortened(c.type) for c in table.columns) else table.to_pylist()
+            )
     except SampleError:  # which row it was, arrow does not say
         for index in range(table.num_rows):
             try:
@@ -62,6 +64,12 @@ def read_rows(table: Any, features: Features) -> Iterator[dict[str, Any] | Sampl
                 yield error
         return
     yield from map(features.named, rows) if features.class_names else rows
+
+
+def _rows_of(table: Any) -> Iterator[Iterator[tuple[str, Any]]]:
+    """Names and values of each row, numbers as ``values_of`` has them."""
+    names, columns = table.column_names, [values_of(column) for column in table.columns]
+    return (zip(names, row, strict=True) for row in zip(*columns, strict=True))
 
 
 def decoded_nbytes(values: Any) -> int:

@@ -178,11 +178,11 @@ def with_compressed(data: Sequence[str], names: Sequence[str], suffix: str) -> l
     """Files of rows, and those of ``names`` that are of this kind compressed or by another suffix, in the order of
     ``names``. One that was unpacked beside it is no file of its own."""
     read, there = {*data}, {*names}
-    read |= {
-        name for name in names
-        if rows_suffix(name) == suffix and not tells_of_data(name)
-        and (without_packing(name) == name or without_packing(name) not in there)
-    }  # fmt: skip
+    for name in names:  # of several that were packed of one file the first is read
+        of_rows = rows_suffix(name) == suffix and not tells_of_data(name)
+        if of_rows and (without_packing(name) == name or without_packing(name) not in there):
+            read.add(name)
+            there.add(without_packing(name))
     return [name for name in names if name in read]
 
 

@@ -78,10 +78,8 @@ class Request:
     """Where the source stands in the run file; empty where it does not."""
     left_out: Counter[str] = field(default_factory=Counter)
     asked: bool = False  # documents to be continued
-    choices: Offering | None = None
-    """How they offer several answers, where they are questions that do."""
-    chosen: Chosen | None = None
-    """Which rows are held out."""
+    choices: Offering | None = None  # how they offer answers, of questions that do
+    chosen: Chosen | None = None  # which rows are held out
     kept: Chosen | None = None  # which are read; None is all
     written: tuple[str, ...] = ()  # as of Taken
 

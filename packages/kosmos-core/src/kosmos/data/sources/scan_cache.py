@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 import kosmos
 from kosmos.data.caches import LEFT_BEHIND_S, cache_folder
-from kosmos.data.sources.since import is_read_before
+from kosmos.data.sources.since import is_read_before, rules_lacking
 from kosmos.data.unpacked import is_packed, unpacked
 from kosmos.files import replacing
 
-FORMAT = 14
+FORMAT = 15
 """To be raised when opening comes to find something else in the same rows."""
 LEAST_BYTES = 8 << 20
 """Sources of which all files together are smaller are looked at each time, which takes half a second at most."""
@@ -95,7 +95,16 @@ def digest(*arrays: NDArray[np.generic]) -> str:
 
 def record_name(what: str, files: Sequence[Path]) -> str | None:
     """Of the record; None where the files are small, or cannot be read."""
-    size, parts = 0, [str(FORMAT), kosmos.__version__, what, *(["read before"] if is_read_before() else [])]
+    size, parts = (
+        0,
+        [
+            str(FORMAT),
+            kosmos.__version__,
+            what,
+            *(["read before"] if is_read_before() else []),
+            *sorted(rules_lacking()),
+        ],
+    )
     try:
         for file in files:
             state = file.stat()

@@ -74,6 +74,11 @@ def is_read_before() -> bool:
     return _read.get()
 
 
+def rules_lacking() -> Collection[str]:
+    """Of ``kosmos.train.order.LATER`` those that the rows at hand are read without."""
+    return _lacks.get()
+
+
 @contextmanager
 def lacking_rules(rules: Collection[str]) -> Iterator[None]:
     """Rows that are drawn are those of a run that was begun before some of ``kosmos.train.order.LATER``."""

@@ -20,16 +20,37 @@ MOST_BYTES: Final = 32 << 10
 
 
 def values_of(column: Any) -> list[Any]:
-    """The values of an arrow column in Python, floats of 32 and 16 bits by their shortest decimals. As numbers of their
-    own precision they are the same. Views of lists, maps, and what is over ``MOST_BYTES`` are as arrow has them."""
+    """The values of an arrow column in Python, floats of 32 and 16 bits by their shortest decimals, but for whole ones.
+    As numbers of their own precision they are the same. Views of lists, maps, and what is over ``MOST_BYTES`` a row are
+    as arrow has them."""
+    stored = list(column.to_pylist())
     kinds = _as_texts(column.type)
-    if kinds is None or column.nbytes > MOST_BYTES or lacks(RULE):
-        return list(column.to_pylist())
+    if kinds is None or column.nbytes > MOST_BYTES * max(len(column), 1) or lacks(RULE):
+        return stored
+    values, kind = stored, column.type
     if kinds[0] is not column.type:
         texts, doubles = kinds
         column = column.cast(texts).cast(doubles)  # arrow writes the shortest decimal, and reads it as a double
-    values = list(column.to_pylist())
-    return [_shortened(value, column.type) for value in values] if _has_halves(column.type) else values
+        values, kind = list(column.to_pylist()), column.type
+    if _has_halves(kind):
+        values = [_shortened(value, kind) for value in values]
+    return [_but_whole(*pair) for pair in zip(stored, values, strict=True)]
+
+
+def is_shortened(kind: Any) -> bool:
+    """Whether values of an arrow type may be other ones by ``values_of``."""
+    return _as_texts(kind) is not None and not lacks(RULE)
+
+
+def _but_whole(stored: Any, short: Any) -> Any:
+    """What is shortened, but for numbers that are whole: of 123456792 the shortest decimal is 123456790."""
+    if isinstance(short, float):
+        return stored if stored.is_integer() else short
+    if isinstance(short, list):
+        return [_but_whole(*pair) for pair in zip(stored, short, strict=True)]
+    if isinstance(short, dict):
+        return {name: _but_whole(stored[name], value) for name, value in short.items()}
+    return short
 
 
 @lru_cache(maxsize=1024)
