@@ -142,10 +142,13 @@ def test_its_identity_is_that_of_what_the_folder_holds(kind: str, folders: dict[
     own = KINDS[kind](weights=str(folders[kind]), side=SIDE).identity
     for options in ({"side": SIDE + 2}, {"side": SIDE, "fit": "pad"}):  # its codes are of other pictures
         assert KINDS[kind](weights=str(folders[kind]), **options).identity != own
-    folder, state = copied(folders[kind], tmp_path, transformers_version="9")
+    of_files = {"transformers_version": "9", "dtype": "bfloat16", "torch_dtype": "float16", "architectures": ["A"]}
+    folder, state = copied(folders[kind], tmp_path, _name_or_path="b", **of_files)
     save_file(state, folder / "model.safetensors")
     assert KINDS[kind](weights=str(folder), side=SIDE).identity == own
-    state["decoder.conv_out.bias"] += 1
+    largest = max(state.values(), key=torch.Tensor.numel).view(-1)
+    assert largest.numel() * 4 > 3 * 8192
+    largest[largest.numel() // 2] += 1  # far from its begin and its end
     save_file(state, folder / "model.safetensors")
     changed = KINDS[kind](weights=str(folder), side=SIDE).identity
     (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3]}))
@@ -171,6 +174,9 @@ def test_colours_are_those_that_the_folder_states(folders: dict[str, Path], tmp_
         ({"codebook_size": 65}, "states codebook_size 65, the weights have 64"),
         ({"model_type": "emu3"}, "vq_config: expected an object"),
         ({"num_patches": "x"}, "num_patches: expected a whole number"),
+        ({"num_patches": 10**4000}, "num_patches: expected a whole number from 1 to 4,096"),
+        ({"channel_multiplier": 5}, "channel_multiplier: expected a list of whole numbers, got 5"),
+        ({"channel_multiplier": [1] * 6000}, "channel_multiplier: expected 1 to 10 numbers, got 6,000"),
     ],
 )
 def test_another_model_is_refused(changed: dict[str, Any], says: str, folders: dict[str, Path], tmp_path: Path) -> None:
@@ -196,6 +202,51 @@ def test_weights_that_are_not_there_or_damaged_are_refused(folders: dict[str, Pa
     save_file(state, folder / "model.safetensors")
     with pytest.raises(ConfigError, match=r"are not those of its config\.json: .*decoder\.conv_out\.bias"):
         Emu3Codec(weights=str(folder), side=SIDE).encode(noise())
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"shape": []}, r"quantize\.embedding\.weight: expected \[codes, width\], got \(\)"),
+        ({"shape": [1 << 60, 4]}, r"expected \[codes, width\], got \(1152921504606846976, 4\)"),
+        ({"shape": [64.0, 4]}, r"shape \[64\.0, 4\]: expected whole numbers"),
+        ({"data_offsets": [0, -9000]}, r"data_offsets \[0, -9000\]: the tensors have 1,024 bytes"),
+        ({"data_offsets": [0, 1 << 60]}, "the tensors have 1,024 bytes"),
+        ({"data_offsets": [0.0, 4.0]}, "the tensors have 1,024 bytes"),
+        ({"data_offsets": 3}, "cannot be read as safetensors"),
+    ],
+)
+def test_headers_that_make_no_sense_are_refused(
+    changed: dict[str, Any], says: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder, _ = copied(folders["emu3"], tmp_path)
+    entry = {"dtype": "F32", "shape": [SIZE, 4], "data_offsets": [0, 1024], **changed}
+    header = json.dumps({"quantize.embedding.weight": entry}).encode()
+    content = len(header).to_bytes(8, "little") + header + bytes(1024)
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(ConfigError, match=says) as told:
+        Emu3Codec(weights=str(folder))
+    assert len(str(told.value).removeprefix(f"weights {folder}")) < 250
+
+
+def test_tensors_that_overlap_or_are_absent_and_nested_json_are_refused(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder, _ = copied(folders["emu3"], tmp_path)
+    entry = {"dtype": "F32", "shape": [SIZE, 4], "data_offsets": [0, 1024]}
+    header = json.dumps(dict.fromkeys(("quantize.embedding.weight", *map(str, range(9))), entry)).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(1024))
+    with pytest.raises(ConfigError, match="its tensors overlap"):
+        Emu3Codec(weights=str(folder))
+    (folder / "model.safetensors").rename(folder / "a.safetensors")
+    names = {"weight_map": {"model.vqmodel.quantize.embedding.weight": "a.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(names))
+    save_file({"other": torch.zeros(1)}, folder / "a.safetensors")
+    with pytest.raises(ConfigError, match=r"no quantize\.embedding\.weight in the files"):
+        Emu3Codec(weights=str(folder))
+    (folder / "config.json").write_text('{"a": ' + "[" * 200_000 + "]" * 200_000 + "}")
+    with pytest.raises(ConfigError, match=r"config\.json cannot be read"):
+        Emu3Codec(weights=str(folder))
 
 
 @pytest.mark.parametrize("side", [2, 7, 1026])

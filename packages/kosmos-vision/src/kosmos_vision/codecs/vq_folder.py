@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
+from os import fstat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +23,12 @@ _MOST_HEADER = 100_000_000
 """Bytes that the reader of safetensors allows."""
 ROWS = 32
 """Where ``config.json`` states no ``num_patches``: Janus's default, and 256 pixels of Emu3's."""
-_PIECE = 4096
-"""Bytes at the begin and at the end of each tensor by which it is told from others: any training changes some."""
+_MOST_ROWS = 4096
+_MOST_HALVINGS = 9
+"""More would make a code stand for over 512 x 512 pixels."""
+_BLOCK = 1 << 20
+OF_FILES = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
+"""Fields that say nothing of what the model computes, beside others whose names end in ``version``."""
 
 
 class Kind(NamedTuple):
@@ -80,27 +86,42 @@ class VqFolder:
         return int(2 ** (self.kind.halvings if multipliers is None else len(multipliers) - 1))
 
     def digest(self) -> str:
-        """Another where its tensors, its configuration or its colours are: of names, types, shapes, and the begin and
-        the end of each tensor.
+        """Another where its tensors, what its configuration says of them, or its colours are.
+
+        All bytes of the tensors are read, once in a process: a GB takes about a second.
 
         Raises:
             ConfigError: it cannot be read.
         """
-        stated = {name: value for name, value in self.config.items() if not name.endswith(("version", "_name_or_path"))}
+        stated = {
+            name: value
+            for name, value in self.config.items()
+            if name not in OF_FILES and not name.endswith(("version", "_name_or_path"))
+        }
         colours = [
             read_object(self.folder / "preprocessor_config.json").get(f"image_{name}") for name in ("mean", "std")
         ]
-        made = blake2b(json.dumps([stated, colours], sort_keys=True).encode(), digest_size=16)
-        for name, place in sorted(self.places.items()):
-            made.update(f"{name} {place.dtype} {place.shape}".encode())
-            try:
-                with place.file.open("rb") as file:
-                    for at in (place.begin, max(place.begin, place.end - _PIECE)):
-                        file.seek(at)
-                        made.update(file.read(min(_PIECE, place.end - at)))
-            except OSError as error:
-                raise ConfigError(f"weights {self.folder}: {place.file.name} cannot be read: {error}") from error
+        try:
+            made = blake2b(json.dumps([stated, colours], sort_keys=True).encode(), digest_size=16)
+            files = sorted({place.file for place in self.places.values()})
+            states = tuple((str(file), state.st_mtime_ns, state.st_size) for file in files for state in [file.stat()])
+            made.update(_digest_of(states, tuple(sorted(self.places.items()))))
+        except (OSError, RecursionError) as error:
+            raise ConfigError(f"weights {self.folder}: cannot be read: {error}") from error
         return made.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _digest_of(states: tuple[tuple[str, int, int], ...], places: tuple[tuple[str, Place], ...]) -> bytes:
+    """Of the tensors in files as they are: path, time of the last change, size."""
+    digest = blake2b(digest_size=16)
+    for name, place in places:
+        digest.update(f"{name} {place.dtype} {place.shape} ".encode("utf-8", "surrogatepass"))
+        with place.file.open("rb") as opened:
+            opened.seek(place.begin)
+            for start in range(place.begin, place.end, _BLOCK):
+                digest.update(opened.read(min(_BLOCK, place.end - start)))
+    return digest.digest()
 
 
 def find_vq(weights: str, kind: Kind) -> VqFolder:
@@ -130,13 +151,35 @@ def find_vq(weights: str, kind: Kind) -> VqFolder:
         config = inner
     prefix, places = _places(folder)
     rows = config.get("num_patches", ROWS)
-    if type(rows) is not int or rows < 1:
-        raise ConfigError(f"weights {folder}: config.json: num_patches: expected a whole number, got {rows!r:.40}")
+    if type(rows) is not int or not 1 <= rows <= _MOST_ROWS:
+        raise ConfigError(
+            f"weights {folder}: config.json: num_patches: expected a whole number from 1 to {_MOST_ROWS:,}, "
+            f"got {rows!r:.40}"
+        )
+    _check_multipliers(folder, config.get("channel_multiplier"))
+    if (codebook := places.get(CODEBOOK)) is None:
+        raise ConfigError(f"weights {folder}: no {CODEBOOK} in the files that {_INDEX} names")
+    if len(codebook.shape) != 2 or not 1 <= codebook.shape[0] * codebook.shape[1] <= codebook.end - codebook.begin:
+        raise ConfigError(f"weights {folder}: {CODEBOOK}: expected [codes, width], got {codebook.shape!s:.60}")
     found = VqFolder(folder, kind, config, rows, prefix, places)
     field, default = kind.size
     if (stated := config.get(field, default)) != found.size:
         raise ConfigError(f"weights {folder}: config.json states {field} {stated!r:.40}, the weights have {found.size}")
     return found
+
+
+def _check_multipliers(folder: Path, given: Any) -> None:
+    if given is None:
+        return
+    if not isinstance(given, list) or not all(type(one) is int and one >= 1 for one in given):
+        raise ConfigError(
+            f"weights {folder}: config.json: channel_multiplier: expected a list of whole numbers, got {given!r:.40}"
+        )
+    if not 1 <= len(given) <= _MOST_HALVINGS + 1:
+        raise ConfigError(
+            f"weights {folder}: config.json: channel_multiplier: expected 1 to {_MOST_HALVINGS + 1} numbers, "
+            f"got {len(given):,}"
+        )
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -145,7 +188,7 @@ def read_object(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"weights {file.parent}: {file.name} cannot be read: {error}") from error
     return content if isinstance(content, dict) else {}
 
@@ -173,21 +216,29 @@ def _prefix(folder: Path, names: Mapping[str, Any]) -> str:
 
 def _header(file: Path) -> dict[str, Place]:
     """Where the tensors of a file of safetensors lie, by their names."""
+    if not file.is_file():  # a pipe would be waited for
+        raise ConfigError(f"weights {file.parent}: no {file.name} there; save it with save_pretrained, as safetensors")
     try:
         with file.open("rb") as opened:
+            size = fstat(opened.fileno()).st_size
             length = int.from_bytes(opened.read(8), "little")
-            if length > _MOST_HEADER:
+            if length > min(_MOST_HEADER, size - 8):
                 raise ValueError("no safetensors")
             header = json.loads(opened.read(length))
-        places = {}
-        for name, entry in header.items():
-            if name != "__metadata__":
-                begin, end = (8 + length + int(at) for at in entry["data_offsets"])
-                places[name] = Place(file, str(entry["dtype"]), tuple(map(int, entry["shape"])), begin, end)
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"weights {file.parent}: no {file.name} there; save it with save_pretrained, as safetensors"
-        ) from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"weights {file}: cannot be read as safetensors: {error}") from error
-    return places
+        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        places = {name: _place(file, entry, 8 + length, size) for name, entry in entries.items()}
+        if sum(place.end - place.begin for place in places.values()) > size:
+            raise ValueError("its tensors overlap")
+        return places
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"weights {file}: cannot be read as safetensors: {str(error) or repr(error):.200}") from error
+
+
+def _place(file: Path, entry: Mapping[str, Any], start: int, size: int) -> Place:
+    """Of what a header says of a tensor, in a file of ``size`` bytes whose header ends at ``start``."""
+    (begin, end), shape = entry["data_offsets"], entry["shape"]
+    if type(begin) is not int or type(end) is not int or not 0 <= begin <= end <= size - start:
+        raise ValueError(f"data_offsets {entry['data_offsets']!r:.60}: the tensors have {size - start:,} bytes")
+    if not all(type(side) is int and side >= 0 for side in shape):
+        raise ValueError(f"shape {shape!r:.60}: expected whole numbers")
+    return Place(file, str(entry["dtype"]), tuple(shape), start + begin, start + end)
