@@ -75,6 +75,16 @@ def test_what_is_over_a_limit_is_refused_before_it_is_decoded() -> None:
     assert len(MuLawCodec(max_duration_s=1).encode(Media("audio", two_s, clip=(1.0, 2.0)))) == 8000
 
 
+def test_the_longest_sound_is_decoded_and_encoded_again() -> None:
+    codec = MuLawCodec(rate_hz=1000, max_duration_s=0.0105)
+    codes = codec.encode(Media("audio", tone(0.0105, 8000), rate_hz=8000))
+    assert len(codes) == 11  # of 84 samples at 8 kHz
+    again = codec.encode(Media("audio", codec.decode(codes).content))
+    assert np.array_equal(again, codes[:10])  # the limit lies within the last
+    with pytest.raises(SampleError, match=r"over max_duration_s 0\.0105"):
+        codec.decode(np.zeros(12, np.int64))
+
+
 def test_a_sound_that_does_not_state_its_length_is_counted_and_then_read() -> None:
     whole = MuLawCodec().encode(Media("audio", encoded(tone(1.0, 8000), 8000, "FLAC")))
     file = bytearray(encoded(tone(1.0, 8000), 8000, "FLAC"))

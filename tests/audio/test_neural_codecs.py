@@ -218,13 +218,20 @@ def test_what_a_configuration_does_not_state_is_as_transformers_has_it(kind: str
         ("encodec", {"normalize": True}, "states normalize: each stretch has a scale or overlaps the next"),
         ("encodec", {"chunk_length_s": 1.0, "overlap": 0.01}, "states chunk_length_s: each stretch has a scale"),
         ("encodec", {"audio_channels": 2}, "expected a model of one channel, got 2"),
-        ("encodec", {"target_bandwidths": []}, "config.json: list index out of range"),
+        ("encodec", {"target_bandwidths": []}, "target_bandwidths: expected a list of numbers above 0"),
+        ("encodec", {"target_bandwidths": [-1.0]}, "target_bandwidths: expected a list of numbers above 0"),
+        ("mimi", {"frame_rate": -12.5}, "frame_rate: expected a number above 0"),
+        ("mimi", {"frame_rate": 1e9}, "frame_rate: expected a number above 0, and no more than 800 Hz"),
+        ("mimi", {"model_type": []}, "model_type: expected mimi, encodec, dac"),
+        ("dac", {"downsampling_ratios": ["a"]}, "downsampling_ratios: expected a list of whole numbers from 1 on"),
+        ("dac", {"downsampling_ratios": [-2, -4]}, "downsampling_ratios: expected a list of whole numbers"),
+        ("dac", {"codebook_size": 10**4000}, "codebook_size: expected a whole number from 1 to 16,777,216"),
         ("mimi", {"audio_channels": 2}, "expected a model of one channel, got 2"),
-        ("mimi", {"codebook_size": "many"}, "codebook_size: expected a whole number from 1 on, got 'many'"),
+        ("mimi", {"codebook_size": "many"}, "codebook_size: expected a whole number from 1 to 16,777,216, got 'many'"),
         ("mimi", {"decoder_config": None}, "decoder_config: its decoder was left away"),
         ("mimi", {"quantization_config": {"quant_method": "x"}}, "its weights are in few bits"),
         ("dac", {"model_type": "whisper"}, "model_type: expected mimi, encodec, dac, got 'whisper'"),
-        ("dac", {"n_codebooks": 0}, "n_codebooks: expected a whole number from 1 on"),
+        ("dac", {"n_codebooks": 0}, "n_codebooks: expected a whole number from 1 to"),
     ],
 )
 def test_a_model_whose_codes_do_not_tell_all_is_refused(
@@ -234,6 +241,33 @@ def test_a_model_whose_codes_do_not_tell_all_is_refused(
     (tmp_path / "config.json").write_text(json.dumps({**stated, **fields}))
     with pytest.raises(ConfigError, match=f"weights {tmp_path}.*{says}"):
         codec_of(tmp_path)
+
+
+@pytest.mark.parametrize("offsets", [[0, 1 << 60], [0.0, 4.0], [0, -9000], [-4, 4], [4, 0], [True, 4]])
+def test_offsets_outside_of_a_file_are_refused(offsets: list[Any], folders: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((folders["dac"] / "config.json").read_text())
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": offsets}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(ConfigError, match=r"cannot be read as safetensors: .*the tensors have 8 bytes"):
+        codec_of(tmp_path)
+
+
+def test_tensors_that_overlap_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((folders["dac"] / "config.json").read_text())
+    entry = {"dtype": "F32", "shape": [500], "data_offsets": [0, 2000]}
+    header = json.dumps({"a": entry, "b": entry}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(2000))
+    with pytest.raises(ConfigError, match="its tensors overlap"):
+        codec_of(tmp_path)
+
+
+def test_what_is_decoded_is_no_longer_than_what_is_encoded_again(kind: str, folders: dict[str, Path]) -> None:
+    codec = codec_of(folders[kind], max_duration_s=83.5 / RATE_HZ)  # within a frame, and within a sample
+    codes = codec.encode(sound(83))
+    made = codec.decode(codes)
+    frames = -(-83 // HOPS[kind])
+    assert soundfile.info(io.BytesIO(made.content)).frames == min(83, frames * HOPS[kind] - LOST[kind])
+    assert len(codec.encode(Media("audio", made.content))) == len(codes)
 
 
 def test_a_folder_without_what_is_wanted_is_told(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -260,8 +294,8 @@ def test_weights_that_are_damaged_or_lack_tensors_stop_a_run_and_blame_no_sample
     content = (folders["dac"] / "model.safetensors").read_bytes()
     (tmp_path / "config.json").write_text(config)
     (tmp_path / "model.safetensors").write_bytes(content[:-100])
-    with pytest.raises(ConfigError, match="cannot be read as tensors"):
-        codec_of(tmp_path).encode(sound(80))
+    with pytest.raises(ConfigError, match="cannot be read as safetensors"):
+        codec_of(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(content)
     (tmp_path / "config.json").write_text(json.dumps({**json.loads(config), "n_codebooks": 4}))
     with pytest.raises(ConfigError, match=r"tensors are missing, such as quantizer\.quantizers\.3"):

@@ -43,6 +43,8 @@ OF_FILES = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transform
 MOST_HEADER = 100 << 20
 """Bytes of what a file of safetensors says of itself: more its library does not read either."""
 BLOCK = 1 << 20
+MOST = 1 << 24
+"""Of any number of codes, codebooks, hertz or samples of a frame: those of real models are far below."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise ConfigError(f"weights {folder}: no such folder (nothing is downloaded)")
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"weights {folder}: config.json cannot be read: {error}") from error
-    if not isinstance(config, dict) or config.get("model_type") not in DEFAULTS:
-        kind = config.get("model_type") if isinstance(config, dict) else None
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if not isinstance(config, dict) or not isinstance(kind, str) or kind not in DEFAULTS:
         raise ConfigError(
             f"weights {folder}: config.json: model_type: expected {', '.join(DEFAULTS)}, got {kind!r:.60}"
         )
@@ -97,23 +99,49 @@ def shape_of(folder: Path, config: Mapping[str, Any]) -> Shape:
         if kind == "mimi":
             semantic = _counted(stated, "num_semantic_quantizers")
             rate = config.get("frame_rate") or config.get("_frame_rate")  # else it follows from the strides
-            frame = round(rate_hz / rate) if rate else 2 * prod(stated["upsampling_ratios"])
+            frame = _frame_of(rate, rate_hz) if rate else 2 * _product(stated, "upsampling_ratios")
             return Shape(kind, rate_hz, _counted(stated, "num_quantizers"), semantic, size, frame)
         if kind == "dac":
-            frame = prod(stated["downsampling_ratios"])
+            frame = _product(stated, "downsampling_ratios")
             return Shape(kind, rate_hz, _counted(stated, "n_codebooks"), 1, size, frame, frame)
-        frame = prod(stated["upsampling_ratios"])
+        frame = _product(stated, "upsampling_ratios")
         bits = log2(size) * -(-rate_hz // frame)
-        books = [(float(one), max(1, int(1000 * one // bits))) for one in sorted(stated["target_bandwidths"])]
+        books = [(float(one), max(1, int(1000 * one // bits))) for one in _bandwidths(stated)]
         return Shape(kind, rate_hz, books[-1][1], 1, size, frame, bandwidths=tuple(books))
     except (TypeError, ValueError, ArithmeticError, IndexError) as error:
         raise ConfigError(f"weights {folder}: config.json: {error or type(error).__name__}") from error
 
 
 def _counted(stated: Mapping[str, Any], name: str) -> int:
-    if type(stated[name]) is not int or stated[name] < 1:
-        raise ValueError(f"{name}: expected a whole number from 1 on, got {stated[name]!r:.60}")
+    if type(stated[name]) is not int or not 1 <= stated[name] <= MOST:
+        raise ValueError(f"{name}: expected a whole number from 1 to {MOST:,}, got {stated[name]!r:.60}")
     return int(stated[name])
+
+
+def _frame_of(rate: Any, rate_hz: int) -> int:
+    """Samples of a frame, of which there are ``rate`` a second."""
+    if type(rate) not in (int, float) or not rate_hz / MOST <= rate <= rate_hz:
+        raise ValueError(f"frame_rate: expected a number above 0, and no more than {rate_hz} Hz, got {rate!r:.60}")
+    frame: int = round(rate_hz / rate)
+    return frame
+
+
+def _product(stated: Mapping[str, Any], name: str) -> int:
+    ratios = stated[name]
+    is_right = isinstance(ratios, list | tuple) and all(type(one) is int and 1 <= one <= MOST for one in ratios)
+    if not is_right or not 1 <= len(ratios) <= MOST.bit_length() or prod(ratios) > MOST:
+        raise ValueError(
+            f"{name}: expected a list of whole numbers from 1 on, of a product up to {MOST:,}, got {ratios!r:.60}"
+        )
+    return prod(ratios)
+
+
+def _bandwidths(stated: Mapping[str, Any]) -> list[float]:
+    given = stated["target_bandwidths"]
+    is_right = isinstance(given, list | tuple) and all(type(one) in (int, float) and 0 < one < MOST for one in given)
+    if not is_right or not given:
+        raise ValueError(f"target_bandwidths: expected a list of numbers above 0, got {given!r:.60}")
+    return sorted(given)
 
 
 def _refuse_what_codes_do_not_tell(folder: Path, stated: Mapping[str, Any]) -> None:
@@ -150,11 +178,11 @@ def identity_of(config: Mapping[str, Any], files: tuple[Path, ...]) -> str:
     Of Mimi's 385 MB it takes 0.4 s, once in a process. Raises ConfigError where one cannot be read.
     """
     told = {name: value for name, value in config.items() if name not in OF_FILES}
-    digest = blake2b(json.dumps(told, sort_keys=True).encode("utf-8", "surrogatepass"), digest_size=16)
     try:
+        digest = blake2b(json.dumps(told, sort_keys=True).encode("utf-8", "surrogatepass"), digest_size=16)
         states = tuple((str(file), state.st_mtime_ns, state.st_size) for file in files for state in [file.stat()])
         digest.update(_digest_of(states))
-    except OSError as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: of a name that no file can have
         raise ConfigError(f"weights {files[0].parent}: {error}") from error
     return digest.hexdigest()
 
@@ -175,12 +203,20 @@ def _digest_of(states: tuple[tuple[str, int, int], ...]) -> bytes:
 
 def _tensors_of(file: Path) -> dict[str, tuple[Path, str, int, int]]:
     """Tensors of a file of safetensors: where they lie, type and shape, begin and end. Raises ConfigError, OSError."""
+    if not file.is_file():  # a pipe would be waited for
+        raise ConfigError(f"weights {file}: no such file")
+    size = file.stat().st_size
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
-        content = opened.read(length) if length <= min(MOST_HEADER, file.stat().st_size) else b""
+        content = opened.read(length) if length <= min(MOST_HEADER, size) else b""
     try:
         header = {name: entry for name, entry in json.loads(content).items() if name != "__metadata__"}
         places = {name: (entry, *entry["data_offsets"]) for name, entry in header.items()}
+        for _, begin, end in places.values():
+            if type(begin) is not int or type(end) is not int or not 0 <= begin <= end <= size - 8 - length:
+                raise ValueError(f"data_offsets {[begin, end]!r:.60}: the tensors have {size - 8 - length:,} bytes")
+        if sum(end - begin for _, begin, end in places.values()) > size:
+            raise ValueError("its tensors overlap")
         return {
             name: (file, f"{entry['dtype']} {entry['shape']}", 8 + length + begin, 8 + length + end)
             for name, (entry, begin, end) in places.items()

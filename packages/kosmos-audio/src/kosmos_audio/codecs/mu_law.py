@@ -53,4 +53,5 @@ class MuLawCodec:
             raise SampleError(f"expected codes from 0 to {CODES - 1}, and at least one")
         self.reader.check_written(len(codes))
         curved = codes / MU * 2 - 1
-        return wav_of(np.copysign(np.expm1(np.abs(curved) * np.log1p(MU)) / MU, curved), self.rate_hz)
+        samples = np.copysign(np.expm1(np.abs(curved) * np.log1p(MU)) / MU, curved)
+        return wav_of(self.reader.within(samples), self.rate_hz)

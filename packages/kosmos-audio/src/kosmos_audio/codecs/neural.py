@@ -25,7 +25,8 @@ class NeuralAudioCodec:
 
     A code is that of its codebook, plus K for each codebook before it: B * K codes in all, T * B of them for a sound.
     Sounds are encoded one at a time, so that none sees what fills up another, on the CPU and in fp32. A sound that was
-    decoded is as long as its frames, up to a frame longer than what was encoded (of DAC some samples less than that).
+    decoded is as long as its frames, up to a frame longer than what was encoded (of DAC some samples less than that),
+    but no longer than ``max_duration_s``.
 
     Args:
         weights: local folder with ``config.json`` and safetensors of a MimiModel, an EncodecModel or a DacModel of
@@ -89,7 +90,7 @@ class NeuralAudioCodec:
             samples = _DECODERS[self.shape.model_type](self._loaded(), frames).flatten().numpy()
         if not np.isfinite(samples).all():
             raise SampleError("its codes decode to samples that are not finite")
-        return wav_of(samples, self.shape.rate_hz)
+        return wav_of(self.reader.within(samples), self.shape.rate_hz)
 
     def _flat(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """[B, T], each from 0 on, to [T * B]."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from math import isfinite
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
@@ -53,9 +53,13 @@ class SoundReader:
 
     def check_written(self, samples: int) -> None:
         """Raises SampleError where a model wrote more samples than the limit, which decoding has to hold."""
-        if samples > self.max_duration_s * self.rate_hz:
+        if samples > ceil(self.max_duration_s * self.rate_hz):  # as many as a sound of another rate may become
             lasts = f"{samples / self.rate_hz:,.2f} s"
             raise SampleError(f"its codes stand for {lasts}, over max_duration_s {self.max_duration_s:g}")
+
+    def within(self, samples: NDArray[Any]) -> NDArray[Any]:
+        """What ``read`` takes again of samples [S] at this rate: what the last code has over the limit is cut off."""
+        return samples[: max(1, int(self.max_duration_s * self.rate_hz))]
 
 
 def wav_of(samples: NDArray[Any], rate_hz: int) -> Encoded:
