@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,34 @@ def test_16_bits_of_which_the_lowest_alone_are_in_use_are_doubted() -> None:
     others = [png(ramp(0, 60_000, np.uint16)), png(ramp(0, 10, np.uint8)), tiff(ramp(0, 1, np.float32))]
     assert {plain.doubt(Media("image", source)) for source in [*others, ramp(0, 10, np.uint8)]} == {""}
     assert ImageProcessor(FIXED, gray_range=(0, 816)).doubt(Media("image", png(ramp(0, 816, np.uint16)))) == ""
+
+
+def png_with_alpha(values: np.ndarray) -> bytes:
+    """Grey and alpha of 16 bits each, which Pillow cannot write."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    height, width = values.shape
+    rows = np.stack([values, np.full_like(values, 65535)], -1).astype(">u2").reshape(height, -1).view(np.uint8)
+    pixels = zlib.compress(np.pad(rows, ((0, 0), (1, 0))).tobytes())  # each row is unfiltered
+    header = struct.pack(">IIBBBBB", width, height, 16, 4, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def test_16_bits_with_alpha_are_doubted_where_they_are_dark_and_know_no_range() -> None:
+    low, full = png_with_alpha(ramp(0, 816, np.uint16)), png_with_alpha(ramp(0, 65535, np.uint16))
+    with pytest.raises(SampleError, match=r"a PNG of grey and alpha of 16 bits .*gray_range.*; store it without alpha"):
+        grey(low, gray_range=(0, 816))
+    assert ImageProcessor(FIXED).doubt(Media("image", low)) == (
+        "16 bits of grey, beside alpha, whose largest value is below 1,024 of 65,535 are nearly black (3 of 255); "
+        "store the picture without alpha and set modalities.image.processor.gray_range"
+    )
+    assert ImageProcessor(FIXED).doubt(Media("image", full)) == ""
+    assert np.array_equal(grey(full), ramp(0, 65535, np.uint16) >> 8)
+    with io.BytesIO() as file:  # of 8 bits, which knows no range
+        Image.fromarray(np.full((SIDE, SIDE, 2), 255, np.uint8), "LA").save(file, "PNG")
+        assert (grey(file.getvalue(), gray_range=(0, 816)) == 255).all()
 
 
 @pytest.fixture

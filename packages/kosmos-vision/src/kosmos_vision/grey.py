@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,24 @@ def check_range(given: Range | None) -> Range | None:
 def is_deep(picture: Image.Image) -> bool:
     """Whether its pixels are grey other than of 8 bits without sign. Known from the header."""
     return picture.mode.startswith("I") or picture.mode == "F" or _is_signed_8(picture)
+
+
+def is_cut(file: IO[bytes]) -> bool:
+    """Whether it is a PNG of grey and alpha of 16 bits each, of which Pillow keeps the upper 8 alone. Known from the
+    header."""
+    at = file.tell()
+    file.seek(0)
+    header = file.read(26)
+    file.seek(at)
+    return header.startswith(b"\x89PNG\r\n\x1a\n") and header[12:16] == b"IHDR" and header[24:] == b"\x10\x04"
+
+
+def out_of_range() -> SampleError:
+    """Of what ``is_cut``, where a range is stated."""
+    return SampleError(
+        f"a PNG of grey and alpha of 16 bits is read as 8, to which {GRAY_RANGE} cannot be applied; store it without "
+        "alpha"
+    )
 
 
 def to_8_bits(picture: Image.Image, gray_range: Range | None) -> Image.Image:
@@ -163,4 +181,15 @@ def dark(picture: Image.Image) -> str:
     return (
         f"16 bits whose largest value is {most:,} of 65,535 are nearly {shade} ({most * 255 / 65535:.0f} of 255); set "
         f"{GRAY_RANGE}, such as [0, {(1 << max(8, most.bit_length())) - 1}]"
+    )
+
+
+def dark_of_cut(picture: Image.Image) -> str:
+    """As ``dark``, of what ``is_cut``."""
+    most = int(np.asarray(picture.getchannel(0)).max())
+    if most >= DARK >> 8:
+        return ""
+    return (
+        f"16 bits of grey, beside alpha, whose largest value is below {(most + 1) << 8:,} of 65,535 are nearly black "
+        f"({most} of 255); store the picture without alpha and set {GRAY_RANGE}"
     )

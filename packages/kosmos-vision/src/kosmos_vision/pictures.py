@@ -19,7 +19,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from kosmos import SampleError
 from kosmos.data.document import MediaSource
-from kosmos_vision.grey import GRAY_RANGE, Range, dark, is_deep, scaled, to_8_bits
+from kosmos_vision.grey import GRAY_RANGE, Range, dark, dark_of_cut, is_cut, is_deep, out_of_range, scaled, to_8_bits
 from kosmos_vision.jpeg import decode_frame, find_frame, refuse_many_scans
 from kosmos_vision.tiff import cut_short, in_words, quiet_libtiff
 
@@ -137,10 +137,11 @@ def doubt_of(source: MediaSource, limits: Limits) -> str:
         if find_frame(file) is not None:
             return ""
         with _recognised(file, limits) as picture:
-            if not is_deep(picture):
+            was_cut = is_cut(file)
+            if not was_cut and not is_deep(picture):
                 return ""
             picture.load()
-            return dark(picture)
+            return dark_of_cut(picture) if was_cut else dark(picture)
 
 
 def load_rgb(
@@ -176,6 +177,8 @@ def load_rgb(
             if picture.format in ("JPEG", "MPO"):
                 file.seek(0)
                 refuse_many_scans(file.read())
+            if gray_range is not None and is_cut(file):
+                raise out_of_range()
             orientation = _orientation(picture) if orientation is None else orientation
             height, width = wanted if orientation < 5 else wanted[::-1]
             picture.draft(picture.mode, (2 * width, 2 * height))
