@@ -112,13 +112,15 @@ def test_a_code_of_another_codec_is_no_picture(code: int) -> None:
     ("options", "says"),
     [
         ({"side": 9, "block": 2}, "need a side that is a multiple of block"),
-        ({"levels": 1}, "and 2 levels or more"),
+        ({"levels": 1}, "levels 1: need 2 to 256"),
+        ({"levels": 300}, "levels 300: need 2 to 256, which pictures of 8 bits have"),
         ({"block": 4}, "4 to the power of 16, over 4,096"),
         ({"levels": 17, "colours": True}, "17 to the power of 3, over 4,096"),
-        ({"levels": 10**9, "block": 1000, "side": 1000}, "over 4,096"),
+        ({"levels": 256, "block": 1000, "side": 1000}, "over 4,096"),
         ({"side": 65}, "4,225 tokens a picture, over 4,096"),
         ({"fit": "cover"}, "fit 'cover': expected one of crop, stretch, pad"),
         ({"max_bytes": 0}, "max_bytes 0: need at least 1"),
+        ({"max_pixels": (1 << 30) + 1}, "need at least 1, and 1073741824 pixels at most"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], says: str) -> None:
@@ -128,12 +130,18 @@ def test_wrong_options_are_refused(options: dict[str, Any], says: str) -> None:
 
 def test_limits_and_clips_are_checked_before_pixels_are() -> None:
     picture = np.zeros((20, 20), np.uint8)
-    with pytest.raises(SampleError, match="over max_pixels 399"):
+    with pytest.raises(SampleError, match=r"over max_pixels 399; set modalities\.image\.codec\.max_pixels higher, or"):
         PixelCodec(max_pixels=399).encode(Media("image", picture))
     with pytest.raises(SampleError, match="over max_bytes 3"):
         PixelCodec(max_bytes=3).encode(Media("image", b"1234"))
     with pytest.raises(SampleError, match="a picture has no time"):
         PixelCodec().encode(Media("image", picture, clip=(0.0, 1.0)))
+
+
+@pytest.mark.parametrize("before", [1000, None])
+def test_its_highest_limit_is_not_that_of_pillow(before: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", before)
+    assert PixelCodec(max_pixels=1 << 30).size == 4
 
 
 def test_it_is_pickled_for_data_workers() -> None:

@@ -13,6 +13,7 @@ from kosmos_vision.codecs.squares import MAX_BYTES, MAX_PIXELS, Fit, Squares, as
 
 MOST_CODES = 4096
 MOST_TOKENS = 4096
+MOST_LEVELS = 256
 
 
 class PixelCodec:
@@ -38,7 +39,7 @@ class PixelCodec:
         Args:
             side: pixels that each side of a picture is brought to.
             block: pixels of each side of a block, which is one token; ``side`` is a multiple of it.
-            levels: shades of grey, or of each of red, green and blue, in even steps from none to full.
+            levels: shades of grey, or of each of red, green and blue, in even steps from none to full: 2 to 256.
             colours: whether pixels have colours.
             fit: how a picture that is no square becomes one: ``crop`` cuts what stands out around the centre,
                 ``stretch`` changes its shape, ``pad`` adds white margins.
@@ -48,15 +49,14 @@ class PixelCodec:
         Raises:
             ConfigError: a number out of range, or more than 4,096 codes, or tokens of a picture.
         """
-        if block < 1 or levels < 2 or side < block or side % block:
-            raise ConfigError(
-                f"side {side}, block {block}, levels {levels}: need a side that is a multiple of block, and 2 levels "
-                "or more"
-            )
+        if not 2 <= levels <= MOST_LEVELS:
+            raise ConfigError(f"levels {levels}: need 2 to {MOST_LEVELS}, which pictures of 8 bits have")
+        if block < 1 or side < block or side % block:
+            raise ConfigError(f"side {side}, block {block}: need a side that is a multiple of block")
         self.side, self.block, self.levels, self.colours = side, block, levels, colours
         self._values = block * block * (3 if colours else 1)
         # A power of large numbers would take long to be told that it is too large.
-        size = levels**self._values if levels <= 256 and self._values <= 12 else MOST_CODES + 1
+        size = levels**self._values if self._values <= 12 else MOST_CODES + 1
         if size > MOST_CODES:
             raise ConfigError(
                 f"block {block}, levels {levels}{', colours true' if colours else ''}: a block is one of {levels} to "

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from kosmos import ConfigError, Encoded, Media, SampleError
-from kosmos_vision.pictures import Limits, load_rgb
+from kosmos_vision.pictures import MOST_PIXELS, Limits, load_rgb
 from kosmos_vision.resampling import Box, Planes, Resampler, middle
 
 Fit = Literal["crop", "stretch", "pad"]
 MAX_PIXELS, MAX_BYTES = 72_000_000, 64 * 1024 * 1024
+OPTIONS = "modalities.image.codec"
 _MARGIN = 255
 """White, on which transparency is laid, too."""
 
@@ -35,13 +36,12 @@ class Squares:
     def __init__(self, side_px: int, fit: Fit, max_pixels: int, max_bytes: int) -> None:
         if fit not in get_args(Fit):
             raise ConfigError(f"fit {fit!r}: expected one of {', '.join(get_args(Fit))}")
-        ceiling = Image.MAX_IMAGE_PIXELS or max_pixels
-        if not 1 <= max_pixels <= ceiling or max_bytes < 1:
+        if not 1 <= max_pixels <= MOST_PIXELS or max_bytes < 1:
             raise ConfigError(
-                f"max_pixels {max_pixels}, max_bytes {max_bytes}: need at least 1, and {ceiling} pixels at most"
+                f"max_pixels {max_pixels}, max_bytes {max_bytes}: need at least 1, and {MOST_PIXELS} pixels at most"
             )
         self.side_px, self.fit = side_px, fit
-        self.limits = Limits(max_pixels, max_bytes)
+        self.limits = Limits(max_pixels, max_bytes, OPTIONS)
         self._resampler = Resampler(compiles=False)
 
     def read(self, media: Media) -> Planes:
