@@ -90,7 +90,8 @@ def _places(pairs: Sequence[Pair], order: Sequence[str] | None) -> dict[str, int
     if order is not None:
         places = {grade: place for place, grade in enumerate(order)}
         if (other := next((right for _, right in pairs if right not in places), None)) is not None:
-            raise ValueError(f"expected {other!r:.60} is none of the grades {', '.join(order):.120}")
+            quotes = "; YAML reads no and yes as false and true: put them in quotes" if {"0", "1"} & {*order} else ""
+            raise ValueError(f"expected {other!r:.60} is none of the grades {', '.join(order):.120}{quotes}")
         return places
     numbers = {text: _number(text) for pair in pairs for text in pair}
     if (other := next((right for _, right in pairs if numbers[right] is None), None)) is not None:
