@@ -104,3 +104,18 @@ def test_rows_of_one_id_are_counted(tmp_path: Path) -> None:
     assert found.same_ids == 6
     assert ", 6 have the id of another;" in found.told()
     assert find_duplicates(*opened(tmp_path, captions(4, 2))).same_ids == 0
+
+
+def test_media_of_rows_of_one_table_that_are_only_scored_are_told_too(tmp_path: Path) -> None:
+    rows = captions(4, 5)
+    for number, row in enumerate(rows):
+        row["split"] = ("train", "train", "train", "train", "test")[number % 5]
+    for name in {row["photo"] for row in rows}:
+        Image.new("RGB", (8, 8), int(name.split(".")[0])).save(tmp_path / name)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = {"path": str(tmp_path / "rows.jsonl"), "columns": {"image": "photo"}}
+    trained = {**source, "rows": {"split": "train"}, "held_out": 0.0}
+    scored = {**source, "rows": {"split": "test"}, "name": "test"}
+    run = {"modalities": ["image"], "data": {"sources": [trained]}, "evaluate": {"sources": [scored]}}
+    [line] = media_held_out(*open_both(make_run(run), load_plugins()))
+    assert line.startswith("test: 4 of 4 held-out documents are about media that others are trained on too")

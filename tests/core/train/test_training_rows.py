@@ -23,7 +23,9 @@ from kosmos import (
     open_training_rows,
 )
 from kosmos.compose import Composition
+from kosmos.data.sources.since import opened_before
 from kosmos.errors import CheckpointError, QuarantineFull
+from kosmos.train.order import READ
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 from support.ticks import TicksSource
@@ -169,3 +171,20 @@ def test_what_a_loop_of_ones_own_does_not_do_is_said(tmp_path: Path) -> None:
     ):
         assert [document.is_rejected for document in next(rows)[0].documents[:2]] == [False, True]
     assert told[0].filename == __file__
+
+
+def test_a_state_from_before_a_rule_goes_on_by_the_rules_that_it_knew(tmp_path: Path) -> None:
+    """Patients whose ids are untidy: with the rule that spaces are none of them others are held out."""
+    spelled = ("P{:03}", "P{:03} ", " P{:03}", "P{:03}")
+    rows = [{"text": f"row {n}", "patient": spelled[n % 4].format(n // 4)} for n in range(32)]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = {"path": str(tmp_path / "all.jsonl"), "columns": {"group": "patient"}, "held_out": 0.3}
+    parts = made(modalities=[], data={"sources": [source]})
+    with opened_before(lacking=["spaces"]), open_training_rows(parts) as first:
+        before = seen([next(first)])
+        state, following = first.state(), seen([next(first), next(first)])
+        state["order"] = {**state["order"], "reads": [rule for rule in READ if rule != "spaces"]}
+    with open_training_rows(parts) as new:
+        assert seen([next(new)]) != before
+    with open_training_rows(parts, state=json.loads(json.dumps(state))) as again:
+        assert seen([next(again), next(again)]) == following

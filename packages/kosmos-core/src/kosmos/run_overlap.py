@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kosmos.config import RunConfig
+from kosmos.config import DocumentsConfig, RunConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
 from kosmos.data.media_in_common import Medium, media_of_rows
+from kosmos.data.sources.chosen import are_apart
 from kosmos.data.sources.opening import short_name
 from kosmos.data.sources.places import Places
 from kosmos.data.sources.source import RowSource
@@ -48,18 +49,20 @@ def asked_and_trained(
 
 
 def named_and_trained(
-    config: RunConfig, scored: Sequence[Source], paths: Sequence[str], sources: Iterable[Source]
+    config: RunConfig, scored: Sequence[Source], named: Sequence[str | DocumentsConfig], sources: Iterable[Source]
 ) -> Iterator[str]:
     """Likewise of other documents that are scored (``open_named``), by their media alone: that tells of the files.
 
     Args:
-        scored: of each of ``paths``. Those that the run was trained on have a part that is held out, which is no news.
+        scored: of each of ``named``. Those that the run was trained on have a part that is held out, which is no news.
         sources: as of ``asked_and_trained``.
     """
     trained = _Trained(sources)
     own = {name for entry in config.data.sources for name in (entry.path, entry.name or short_name(entry.path))}
-    for path, source in zip(paths, scored, strict=True):
-        if path in own or next(_by_files(config, path), None):
+    for one, source in zip(named, scored, strict=True):
+        path, rows = (one, None) if isinstance(one, str) else (one.path, one.rows)
+        is_apart = rows is not None and any(are_apart(rows, entry.rows) for entry in config.data.sources)
+        if not is_apart and (path in own or next(_by_files(config, path), None)):
             continue
         if found := trained.shares(_media_of(source, MOST_QUESTIONS), "documents"):
             yield f"data {path!r}: {found}"

@@ -11,11 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from kosmos import make_run, open_held_out, open_sources
+from kosmos.commands.continued import passed_over
 from kosmos.config import RunConfig
 from kosmos.data.document import Source
 from kosmos.data.shown import source_lines
+from kosmos.data.sources.blind import blind_of
 from kosmos.errors import CheckpointError, ConfigError, DataError
-from kosmos.plugins import load_core
+from kosmos.plugins import load_core, load_plugins
+from kosmos.run_sources import open_named
 from kosmos.train.doubts import doubts
 from kosmos.train.run import resume_run, train_model
 from support.runs import small_run, ticks_registry
@@ -124,3 +127,33 @@ def test_a_table_that_is_trained_on_and_scored_is_told_of_with_what_to_write(tmp
         sum("its held-out rows are of val (6 rows), test (6 rows) and are scored together" in line for line in told)
         == 2
     )
+
+
+def test_rows_that_cannot_be_read_are_of_no_source_that_reads_some(tmp_path: Path) -> None:
+    path = Path(write(tmp_path))
+    path.write_text("{broken\n" * 3 + path.read_text())
+    [trained] = open_sources(
+        run_of({"path": str(path), "rows": {"split": "train"}, "held_out": 0.0}), load_core(), "train"
+    )
+    assert numbers(trained) == in_split("train")
+    assert trained.remarks == (
+        "rows: 3 rows are left out, since they cannot be read, so that nobody knows their split",
+    )
+
+
+def test_the_rows_to_name_are_all_but_those_of_tests(tmp_path: Path) -> None:
+    rows = [{**row, "split": (row["split"], "unlabeled")[n % 6 == 5]} for n, row in enumerate(ROWS)]
+    run = run_of({"path": write(tmp_path, rows=rows), "held_out": {"split": "val"}})
+    [line] = open_sources(run, load_core(), "train")[0].remarks
+    assert line.endswith("leave them out (rows: {split: [train, val, unlabeled]})")
+
+
+def test_rows_that_are_left_out_as_asked_hide_nothing(tmp_path: Path) -> None:
+    rows = [{"text": f"row {n}", "video_id": f"{n:03}", "split": ("train", "test")[n % 2]} for n in range(8)]
+    path = write(tmp_path, rows=rows)
+    run = make_run({"modalities": ["video"], "data": {"sources": ["others.jsonl"]}})
+    for more in ({}, {"rows": {"split": "test"}}):
+        entry = make_run({"evaluate": {"sources": [{"path": path, **more}]}}, {"data": {"sources": [path]}}).evaluate
+        [source] = open_named(run, load_plugins(), entry.sources, lambda line: None)
+        assert len([*blind_of(source, ["video"])]) == 1
+        assert [*passed_over(source, ["video"])] == []

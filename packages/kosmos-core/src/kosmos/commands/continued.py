@@ -19,6 +19,7 @@ from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Source, Text
 from kosmos.data.foreign import calling
 from kosmos.data.quarantine import Incident
+from kosmos.data.sources.chosen import others_left_out
 from kosmos.data.sources.folders import counts_files
 from kosmos.data.sources.joined import ClassFolderTable, Rooted
 from kosmos.data.sources.textfiles import TextTable
@@ -180,7 +181,7 @@ def _note(
 
 def passed_over(source: Source, modalities: Sequence[str]) -> Iterator[str]:
     """What opening the source has left out."""
-    for what, count in getattr(source, "left_out", {}).items():
+    for what, count in others_left_out(getattr(source, "left_out", {})).items():
         if counts_files(what):
             yield f"left out: {source.name}: {count:,} {'file' if count == 1 else 'files'} ({what})"
         else:

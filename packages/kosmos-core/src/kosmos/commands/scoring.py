@@ -188,7 +188,7 @@ def _named(run: SavedRun, data: Sequence[str | DocumentsConfig], root: str | Non
     how = "--data '{path: FILE, columns: ...}' names them"
     blind = (line for source in sources for line in blind_of(source, composition.config.modalities, how))
     trained = trained_sources(composition.config, composition.registry)
-    known = named_and_trained(composition.config, sources, [*map(path_of, data)], trained)
+    known = named_and_trained(composition.config, sources, data, trained)
     tags = doubtful_places(sources, composition.config.modalities)
     for line in (*chain.from_iterable(map(remarks_of, sources)), *blind, *tags, *unspaced(run, sources), *known):
         warn(line)

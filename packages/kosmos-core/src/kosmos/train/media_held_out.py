@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +32,11 @@ def media_held_out(sources: Sequence[Source], held_out: Sequence[Source]) -> Ite
         sources: what is trained on.
         held_out: what these hold out, by their names. There may be others among them.
     """
-    parts = {source.name: source for source in held_out}
-    for trained in sources:
-        scored = parts.get(trained.name)
+    names = {source.name for source in sources}
+    for trained, scored in product(sources, held_out):
         if not isinstance(trained, RowSource) or not isinstance(scored, RowSource) or _reads_much(trained):
+            continue
+        if scored.name != trained.name and (scored.name in names or not _of_one_table(trained, scored)):
             continue
         if len(known := _Trained.of(trained)) < 2:  # which can be held out or trained on
             continue
@@ -48,10 +50,16 @@ def media_held_out(sources: Sequence[Source], held_out: Sequence[Source]) -> Ite
             at_least = "at least " if count < len(scored) and max(map(len, (trained, scored))) > MOST_LOOKED_AT else ""
             of = f"; of {len(known.rows):,} of {len(trained):,} trained rows" if len(known.rows) < len(trained) else ""
             yield (
-                f"{trained.name}: {at_least}{count:,} of {len(scored):,} held-out documents are about media that "
+                f"{scored.name}: {at_least}{count:,} of {len(scored):,} held-out documents are about media that "
                 f"others are trained on too (such as {first:.80}{of}), so that their scores tell little of what was "
                 f"not seen{'' if known.common else advice_on(scored)}"
             )
+
+
+def _of_one_table(one: RowSource, other: RowSource) -> bool:
+    """Whether they read rows of the same files, as those that a run file tells apart by ``rows``."""
+    mine, theirs = one.table.extent(), other.table.extent()
+    return mine is not None and theirs is not None and not {*mine.files}.isdisjoint(theirs.files)
 
 
 @dataclass

@@ -31,6 +31,8 @@ FEWEST = 16
 """Of those of a source, and of those of it between two powers of two bytes."""
 FEW = 2
 """Of the latter, of sources of which few are looked at: of hundreds of sources it would be thousands."""
+AT_A_TIME = 4
+"""Documents of a stretch, which lie together, before those of the next where time may run out."""
 STRETCHES = 16
 """Of the draws of a source: rows that are read in blocks lie beside their like."""
 
@@ -93,7 +95,9 @@ def tokens_of_sources(
 def _tokens_of(lane: HeaderLane, number: int, wanted: int, end: float, moved: Callable[[], None]) -> SourceTokens:
     source = lane.feed.mixture.sources[number]
     size = len(source)
-    drawn = _in_turn(some_of(size, wanted), size)
+    drawn = some_of(size, wanted)
+    if math.isfinite(end):
+        drawn = _in_turn(drawn, size)
     rows = np.array([lane.feed.mixture.row(number, draw) for draw in drawn], np.int64)
 
     def length(row: int) -> int:
@@ -122,9 +126,9 @@ def _tokens_of(lane: HeaderLane, number: int, wanted: int, end: float, moved: Ca
 
 
 def _in_turn(drawn: Sequence[int], size: int) -> list[int]:
-    """One of each stretch after the other, so that fewer are of all of them, too."""
+    """A few of each stretch after the other, so that fewer are of all of them, too."""
     stretches = np.searchsorted(_begins(size), np.asarray(drawn), side="right")
-    places = np.arange(len(drawn)) - np.searchsorted(stretches, stretches)
+    places = (np.arange(len(drawn)) - np.searchsorted(stretches, stretches)) // AT_A_TIME
     return [drawn[number] for number in np.lexsort((stretches, places)).tolist()]
 
 

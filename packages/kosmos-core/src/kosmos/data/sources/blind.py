@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from kosmos.data.sources.choices import ChoiceLayout
+from kosmos.data.sources.chosen import others_left_out
 from kosmos.data.sources.columns import is_empty
 from kosmos.data.sources.layouts import DefaultLayout
 from kosmos.data.sources.source import RowSource, columns_of, row_with
@@ -36,7 +37,7 @@ def blind_of(source: object, modalities: Collection[str], say: str = "") -> Iter
     rows = getattr(source, "source", source)
     if not modalities or not isinstance(rows, RowSource) or not isinstance(rows.layout, DefaultLayout):
         return
-    if rows.modalities is None or rows.modalities or rows.left_out or _is_told(rows):
+    if rows.modalities is None or rows.modalities or others_left_out(rows.left_out) or _is_told(rows):
         return
     found = _columns(rows, rows.layout, modalities)
     if found:

@@ -11,7 +11,7 @@ from kosmos.data.sources.columns import Row, did_you_mean, require_column
 from kosmos.data.sources.since import lacks
 from kosmos.data.sources.spellings import WHOLE, folded
 from kosmos.data.sources.splits import GROUP, LIST, Split, said_of, split_of
-from kosmos.errors import DataError
+from kosmos.errors import DataError, SampleError
 from kosmos.names import listed
 
 MOST_NAMED, MOST_KEPT = 6, 4096
@@ -73,6 +73,11 @@ def without_rows(kept: Chosen | None, passed: int) -> dict[str, int]:
     return {} if kept is None or not passed else {f"{OTHER_ROWS}{kept.column}": passed}
 
 
+def others_left_out(left_out: Mapping[str, int]) -> dict[str, int]:
+    """What of ``RowSource.left_out`` nobody has asked to be left out."""
+    return {what: count for what, count in left_out.items() if not what.startswith(OTHER_ROWS)}
+
+
 def rows_by(chosen: Chosen | None, kept: Chosen | None, columns: Mapping[str, str]) -> tuple[Any, ...]:
     """What it hangs on, beside the rows and the names of columns, which of them are read and which held out."""
     values = () if chosen is None else (chosen.values,)
@@ -95,6 +100,8 @@ class Choosing:
     """Whether any row is left to train on."""
     passed: int = 0
     """Rows that ``takes`` refused."""
+    unread: int = 0
+    """Rows of which nobody knows what they say."""
     columns: frozenset[str] = frozenset()
     """Of the first of them."""
     others: Counter[str] = field(default_factory=Counter)
@@ -111,8 +118,11 @@ class Choosing:
         """Where the values are."""
         return self.chosen.column
 
-    def takes(self, row: Row) -> bool:
-        """Whether a row is one of those that are chosen."""
+    def takes(self, row: Row | SampleError) -> bool:
+        """Whether a row is one of those that are chosen; one that cannot be read is none, as nobody knows."""
+        if isinstance(row, SampleError):
+            self.unread += 1
+            return False
         text = self._said(row)
         takes = text in self._wanted
         if not takes:
@@ -183,6 +193,11 @@ class Choosing:
     def remarks(self) -> Iterator[str]:
         """What hardly anybody means by it."""
         is_kept = self.chosen.name != "held_out"
+        if self.unread:
+            yield (
+                f"{self.chosen.name}: {rows_are(self.unread)} left out, since they cannot be read, so that nobody "
+                f"knows their {self.column}"
+            )
         for text, count in [*self.others.items()][:MOST_NAMED]:
             value, are = self._near[folded(text)], "left out" if is_kept else "trained on"
             yield (
@@ -190,8 +205,7 @@ class Choosing:
                 f"{value!r:.60}; if they are the same, write both alike, or name both"
             )
         if self.tests and not is_kept and self.column != LIST:
-            train = [value for value in self.seen if split_of(value) == "train"]
-            values = ", ".join([*train, *(value for value in self.seen if value in self._wanted)])
+            values = ", ".join(value for value in self.seen if value not in self.tests)
             yield (
                 f"held_out: {rows_are(self.tests.total())} trained on whose {self.column} is "
                 f"{listed(sorted(self.tests), at_most=MOST_NAMED)}; if they are not to be, leave them out "

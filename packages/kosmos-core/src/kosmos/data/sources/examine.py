@@ -80,7 +80,7 @@ class Examiner:
                 nothing would be held out by ``chosen``, or all.
         """
         usable, splits = np.ones(len(table), np.bool_), np.full(len(table), _UNSAID, np.int8)
-        hashes = np.empty(len(table), np.uint64)
+        hashes = np.zeros(len(table), np.uint64)
         left_out: Counter[str] = Counter()
         self.groups = None if self.group_column is None else Groups(self.group_column, len(table))
         held: set[str] = set()
@@ -88,10 +88,12 @@ class Examiner:
         wishes: dict[str, set[str]] = {}
         readable, first_error, columns, unknown = 0, "", _ColumnsCheck(self.check), _UnknownSplits()
         for index, row in enumerate(table.scan(self.layout)):
-            hashes[index] = self._hash(row, index)
-            if self.keeping is not None and not isinstance(row, SampleError) and not self.keeping.takes(row):
+            if self.keeping is not None and not self.keeping.takes(row):
                 usable[index] = False
+                if isinstance(row, SampleError):
+                    first_error = first_error or f"{table.origin(index)}: {row}"
                 continue
+            hashes[index] = self._hash(row, index)
             try:
                 needs = self._needs(row, table, index)
                 assert not isinstance(row, SampleError)

@@ -99,6 +99,6 @@ class HeldOutNames:
             yield (
                 f"its held-out rows are of {told} and are scored together, so that what is chosen by held-out scores "
                 f"(patience, keep_best, --step best) is chosen by {tests[0]}, too; name the rows that are meant "
-                f"(rows: {{{column}: [train, {others[0]}]}} to train, rows: {{{column}: {tests[0]}}} to score in "
-                "the end)"
+                f"(rows: {{{column}: [{', '.join(others)}]}} and what is trained on to train, rows: "
+                f"{{{column}: [{', '.join(tests)}]}} to score in the end)"
             )

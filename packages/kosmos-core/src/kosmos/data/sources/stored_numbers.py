@@ -45,7 +45,7 @@ def is_shortened(kind: Any) -> bool:
 def _but_whole(stored: Any, short: Any) -> Any:
     """What is shortened, but for numbers that are whole: of 123456792 the shortest decimal is 123456790."""
     if isinstance(short, float):
-        return stored if stored.is_integer() else short
+        return float(stored) if stored.is_integer() else short
     if isinstance(short, list):
         return [_but_whole(*pair) for pair in zip(stored, short, strict=True)]
     if isinstance(short, dict):
