@@ -291,7 +291,7 @@ def test_one_segment_is_no_tuple_of_segments(segments):
 
 
 @pytest.mark.parametrize(
-    ("segment", "says"), [("a dog", r"'a dog'; write Text\('a dog'\)"), (3, "3; write Text, Mark or Media")]
+    ("segment", "says"), [("a dog", r"'a dog'; write Text\('a dog'\)"), (3, "3; write Text, Mark, Media or Codes")]
 )
 def test_what_is_no_segment_is_none(segment, says):
     with pytest.raises(ConfigError, match=f"the segments of a Document hold {says}"):

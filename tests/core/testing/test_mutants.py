@@ -78,7 +78,7 @@ MUTANTS = [
         "loads", "modality 'sonar': suffixes: expected lower case with the dot, got 'npy'",
     ),
     Mutant(
-        "a number for dimensions of arrays", "plugin.py", 'suffixes=(".npy",)', "arrays=2",
+        "a number for dimensions of arrays", "plugin.py", "arrays=(2,)", "arrays=2",
         "loads", "modality 'sonar': arrays: expected a tuple of whole numbers from 1 on, got 2",
     ),
     Mutant(
