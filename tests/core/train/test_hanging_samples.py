@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kosmos import open_sources
-from kosmos.commands.checked import check_all
+from kosmos.commands.checked import Check, decode_into
 from kosmos.compose import compose
 from kosmos.data.feeder import sample_hang_s
 from kosmos.train.run import train_model
@@ -32,5 +32,7 @@ def test_a_look_at_all_data_waits_no_longer_than_the_run_would(tmp_path: Path) -
     sources = [{"path": "ticks", "options": {"stuck": [5]}}]
     config = small_run(data={"sources": sources, "held_out": 0}, train={"hang_s": 6.0})
     parts = compose(config, ticks_registry())
-    found = check_all(parts, open_sources(config, parts.registry, "train"), [], workers=1)
+    sources = open_sources(config, parts.registry, "train")
+    found = Check(len(sources[0]))
+    decode_into(parts, sources, found, None, workers=1, advance=lambda more, of: None)
     assert [incident.cause for incident in found.incidents] == ["its decoder hung for 3 s"]

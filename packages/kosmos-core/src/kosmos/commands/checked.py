@@ -139,9 +139,9 @@ def check_all(
     found = Check(sum(map(len, (*sources, *held_out))), {source.name: _Lengths() for source in sources})
     try:
         with progress("decoding", unit="documents") as advance:
-            _decode(composition, sources, found, found.of_source, workers=workers, advance=advance)
+            decode_into(composition, sources, found, found.of_source, workers=workers, advance=advance)
             if held_out:  # by themselves: they have the names of what is trained on
-                _decode(composition, held_out, found, None, workers=workers, advance=advance)
+                decode_into(composition, held_out, found, None, workers=workers, advance=advance)
         found.decoded, found.looked_at = True, found.total
         found.duplicates = _compared(sources, held_out, found.incidents)
     except KeyboardInterrupt:
@@ -151,7 +151,7 @@ def check_all(
     return found
 
 
-def _decode(
+def decode_into(
     composition: Composition,
     sources: Sequence[Source],
     found: Check,
@@ -160,6 +160,7 @@ def _decode(
     workers: int,
     advance: Advance,
 ) -> None:
+    """Decode documents once, in data workers, and note in ``found`` what could not be."""
     from kosmos.compose import make_scoring_feed
     from kosmos.data.feeder import open_feeder, sample_hang_s
 
