@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +175,9 @@ class Lines:
 
     def log(self, row: Mapping[str, Any]) -> None:
         self.file.write(f"{sorted(row)}\n")
+
+    def log_answers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.file.writelines(f"{row['prompt']}{row['answer']}\n" for row in rows)
 
     def close(self) -> None:
         self.file.close()

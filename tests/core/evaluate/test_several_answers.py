@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from kosmos import Document, Text, generate_answers, load_run, score_answers, train_model
 from kosmos.cli import main
-from kosmos.commands.answers import answer_row
 from kosmos.commands.scored_answers import _generated
 from kosmos.evaluate.answer import Generated
 from kosmos.evaluate.answer_metrics import anls, plain_answer, relaxed_accuracy, vqa_accuracy
+from kosmos.evaluate.answer_rows import answer_row
 from kosmos.evaluate.answer_scores import without_several
 from kosmos.evaluate.bleu import bleu
 from kosmos.evaluate.cider import cider

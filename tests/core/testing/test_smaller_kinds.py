@@ -187,6 +187,7 @@ MUTANTS = [
     Mutant("Lines.log", lambda self, row: row.clear(), "tracker lines", "given-stays", "['held_out', 'step'] of a row"),
     Mutant("Lines.__init__", changes_the_run, "tracker lines", "given-stays", "['train'] of the run"),
     Mutant("Lines.log", lambda self, row: row["loss"] + 0, "tracker lines", "logs-and-closes", "KeyError: 'loss'"),
+    Mutant("Lines.log_answers", lambda self, rows: rows[0].clear(), "tracker lines", "given-stays", "of a row of answ"),
     Mutant("Lines.close", lambda self: crash(self.file.close()), "tracker lines", "logs-and-closes", "KeyError"),
     Mutant("watch", changes_rows, "observer watch", "sees-rows", "['loss']"),
     Mutant("watch", changes_inside, "observer watch", "sees-rows", "['loss_by_modality']"),

@@ -18,6 +18,14 @@ class WrittenConfig(Strict):
     """Longest answer, in tokens."""
     stop: list[str] = Field(default_factory=list)
     """Texts that end an answer in front of them."""
+    kept: int = Field(default=32, ge=0)
+    """Answers to each source, the first ones, that are kept in the run folder at each scoring (`answers/`); 0 keeps
+    none."""
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """As plain values what answers depend on: those that were written alike compare."""
+        return self.model_dump(mode="json", exclude={"kept"})
 
     @model_validator(mode="before")
     @classmethod

@@ -15,9 +15,9 @@ import typer
 
 from kosmos.commands.unfinished import Progress, Reached, hash_of
 from kosmos.errors import Interrupted, unwritable
+from kosmos.evaluate.answer_rows import asked_row
 
 if TYPE_CHECKING:
-    from kosmos.evaluate.answer import Generated
     from kosmos.evaluate.choices import Chosen
 
 
@@ -187,20 +187,6 @@ def is_utf8(stream: TextIO) -> bool:
     return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
 
 
-def answer_row(answer: Generated, source: str | None = None) -> dict[str, Any]:
-    """What was generated as the columns of a line; without ``source`` it is of no data."""
-    return {
-        **_asked(source, answer.origin, answer.id, answer.prompt, answer.media),
-        **({} if answer.expected is None else {"expected": answer.expected}),
-        **({"references": list(answer.references)} if answer.references else {}),
-        "answer": answer.text,
-        "prompt_tokens": answer.prompt_tokens,
-        "tokens": answer.tokens,
-        "ended": answer.ended,
-        **({} if answer.seed is None else {"seed": answer.seed}),
-    }
-
-
 def choice_row(question: Chosen) -> dict[str, Any]:
     """Which of several answers was chosen as the columns of a line. Raises SampleError as the source does."""
     from kosmos.evaluate.called import called
@@ -214,7 +200,7 @@ def choice_row(question: Chosen) -> dict[str, Any]:
     values, by_length = question.log_probabilities, question.by_length
     chosen = values.index(max(values))
     return {
-        **_asked(asks.name, origin, row, prompt, media),
+        **asked_row(asks.name, origin, row, prompt, media),
         **shots,
         "expected": question.answers[question.right],
         "answer": question.answers[chosen],
@@ -226,16 +212,4 @@ def choice_row(question: Chosen) -> dict[str, Any]:
         "chosen_by_length": by_length.index(max(by_length)),
         "is_right": question.is_right(values),
         "is_right_by_length": question.is_right(by_length),
-    }
-
-
-def _asked(
-    source: str | None, document: str, row: str | int | None, prompt: str, media: Sequence[str | None]
-) -> dict[str, Any]:
-    """The columns that tell of what the answer is."""
-    return {
-        **({} if source is None else {"source": source, "document": document}),
-        **({} if row is None else {"id": row}),
-        "prompt": prompt,
-        "media": list(media),
     }

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kosmos.commands.answers import AnswerLines, answer_row, as_line
+from kosmos.commands.answers import AnswerLines, as_line
 from kosmos.commands.causes import incident_lines, root_advice
 from kosmos.commands.named_data import path_of, settings_of
 from kosmos.commands.unfinished import made_by
@@ -25,6 +25,7 @@ from kosmos.data.sources.joined import ClassFolderTable, Rooted
 from kosmos.data.sources.textfiles import TextTable
 from kosmos.data.turns import is_chat
 from kosmos.errors import DataError, SampleError
+from kosmos.evaluate.answer_rows import answer_row
 from kosmos.names import listed
 from kosmos.own_output import aside
 from kosmos.visible import say

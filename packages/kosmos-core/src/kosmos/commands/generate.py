@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from kosmos.commands.answers import Resume, answer_row, as_line
+from kosmos.commands.answers import Resume, as_line
 from kosmos.commands.arguments import (
     Step,
     as_step,
@@ -43,6 +43,7 @@ from kosmos.components import ModalitySpec
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Media, Text
 from kosmos.errors import ConfigError
+from kosmos.evaluate.answer_rows import answer_row
 from kosmos.names import did_you_mean, listed
 from kosmos.own_output import aside
 from kosmos.run_file import parse_overrides

@@ -18,6 +18,7 @@ from kosmos.commands.compared import beside, differences, opened, refuse, settin
 from kosmos.commands.drawn import drawn_lines, drawn_of
 from kosmos.commands.ledgers import figures_of, rows_of
 from kosmos.commands.run_table import STANDARD_OUTPUT, best_first, write_csv
+from kosmos.commands.written_report import written_lines, written_of
 from kosmos.errors import ConfigError
 from kosmos.train.measure import LOWER, Measure
 from kosmos.visible import say, visible
@@ -111,6 +112,7 @@ def collect(folder: Path) -> dict[str, Any]:
         "last_losses": last_losses,
         "held_out": held_out,
         "held_out_best": best,
+        "answers": written_of(run),
         "changes": changes,
         "goodput": goodput,
         "guards": guards,
@@ -283,6 +285,7 @@ def table(result: Mapping[str, Any]) -> list[str]:
     if (best := result["held_out_best"]) and best["step"] != result["held_out"]["step"]:
         measure = Measure.told(best)
         lines.append(f"{measure.best} {measure.shown(best[measure.name])}, at step {best['step']:,}")
+    lines += written_lines(result["answers"])
     lines += ["", *_goodput_lines(result["goodput"]), "", *bad_lines(result["bad_samples"])]
     lines += [f"guard      {g['steps']:,} steps: {g['kind']}, {g['action']}" for g in result["guards"]] + [""]
     return [*lines, *_checkpoint_lines(result["checkpoints"]), *_saves_lines(result["saves"], result["steps"])]

@@ -18,8 +18,8 @@ from kosmos.train.json_lines import rounded
 from kosmos.train.measure import Measure
 from kosmos.visible import visible
 
-LEFT_OUT = ("changes", "checkpoints", "guards", "saves")
-"""Of what ``report.collect`` gives: lists, of which a row would have a column for each entry."""
+LEFT_OUT = ("answers", "changes", "checkpoints", "guards", "saves")
+"""Of what ``report.collect`` gives: lists and texts, of which a row would have a column for each entry."""
 STANDARD_OUTPUT = Path("-")
 OF_STEPS = ("meters", "recent", "processes")
 

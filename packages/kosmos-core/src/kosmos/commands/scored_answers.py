@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kosmos.commands.answers import AnswerLines, answer_row, choice_row
+from kosmos.commands.answers import AnswerLines, choice_row
 from kosmos.commands.choices import share
 from kosmos.commands.unfinished import check_answers
 from kosmos.commands.writing import LongPrompts
 from kosmos.errors import ConfigError, DataError, KosmosError, NoRoom, PluginError, SampleError
+from kosmos.evaluate.answer_rows import answer_row
 from kosmos.visible import in_a_line
 
 if TYPE_CHECKING:

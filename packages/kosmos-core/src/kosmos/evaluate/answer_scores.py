@@ -112,6 +112,21 @@ def parts_of_each(answers: Sequence[Generated], name: str, metric: TextMetric) -
     return found
 
 
+def scores_of_each(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> list[dict[str, float]]:
+    """What each answer has in the metrics that are a ratio of sums over the answers, by itself; a metric that fails,
+    and an answer that adds nothing to the lower sum, have none."""
+    found: list[dict[str, float]] = [{} for _ in answers]
+    for name, metric in metrics.items() if answers else ():
+        try:
+            parts = parts_of_each(answers, name, metric) or []
+        except PluginError:  # the figure of all answers is what is told of
+            continue
+        for scores, (over, under) in zip(found, parts, strict=False):
+            if under:
+                scores[name] = over / under
+    return found
+
+
 def without_several(answers: Sequence[Generated], metrics: Mapping[str, TextMetric]) -> list[str]:
     """Names of the metrics that get one of several right answers alone; none where no answer has several."""
     return [name for name, metric in metrics.items() if _of_several(metric) is None] if have_several(answers) else []

@@ -38,6 +38,7 @@ def branch(run: RunFolder, step: int, output: Path) -> list[str]:
         for file in (run.metrics, run.held_out, run.quarantine, run.guards, run.changes, run.parts):
             if file.exists():
                 shutil.copyfile(file, new.path / file.name)
+        run.answers.copy_to(new.answers)
         _take_over(loaded, new.checkpoints)
         new.truncate(step, same_data=True, noted=loaded.state.get("noted"))
         place = {"output": [str(run.path.resolve()), str(output.resolve())]}

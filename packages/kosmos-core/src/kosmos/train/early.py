@@ -21,7 +21,7 @@ class EarlyStopping:
         """
         self.patience, self.least_gain, self._metrics = config.patience, config.least_gain, metrics
         self.stated, self.measure = config.best, Measure.of(config.best, metrics)
-        written = config.generate.model_dump(mode="json") if config.generate else None
+        written = config.generate.how if config.generate else None
         self.written = written if self.measure.is_of_written else None
         """How the answers are written that it counts by, where it does."""
         self.looked: int | None = 0

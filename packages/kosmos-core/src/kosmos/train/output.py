@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from kosmos.train.among_data import refuse_among_data
 from kosmos.train.going_on import in_quotes, what_resumes
 from kosmos.train.holding import BEGINS, IN_USE, Lock
 from kosmos.train.json_lines import as_json, lines_of, missing_rows, step_row, written_lines
+from kosmos.train.kept_answers import ANSWERS, KeptAnswers
 from kosmos.train.kept_settings import check_kept, kept_init
 
 WORD = ".seen-"
@@ -52,6 +53,7 @@ class RunFolder:
         self.parameters = path / "parameters.json"
         self.checkpoints = path / CHECKPOINTS
         self.profiles = path / "profile"
+        self.answers = KeptAnswers(path / ANSWERS)
         self.tokenizer = path / "tokenizer"
         self.report: Callable[[str], None] = lambda line: None  # shows a line to the user
         self._known_bad: set[tuple[str, str, Any]] | None = None
@@ -106,7 +108,8 @@ class RunFolder:
             if self.run_file.exists():
                 again = in_quotes(what_resumes(self.path))
                 raise ConfigError(f"{self.path}: holds a run already; go on with {again} or name another --output")
-            own = *self._rows, self.model, self.parameters, self.path / LOCK_FILE, self.tokenizer, self.profiles
+            folders = self.tokenizer, self.profiles, self.answers.folder
+            own = *self._rows, self.model, self.parameters, self.path / LOCK_FILE, *folders
             there = [file.name for file in own if _is_taken(file)] if not self._lock.tells_of_a_start() else []
             there += (
                 [CHECKPOINTS] if any(next(self.checkpoints.glob(f"{of}*"), None) for of in ("step-", PARTIAL)) else []
@@ -136,7 +139,8 @@ class RunFolder:
         for file in (*own, *self.path.glob(WORD + "[0-9a-f]" * 32)):
             with suppress(OSError):
                 file.unlink()
-        shutil.rmtree(self.tokenizer, ignore_errors=True)
+        for folder in (self.tokenizer, self.answers.folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def hold(self) -> None:
         """Keep other processes from training here until ``release``, or until this one ends in whatever way.
@@ -289,6 +293,11 @@ class RunFolder:
         self.append(self.quarantine, new.values())
         return len(new)
 
+    def note_scoring(self, bad: Iterable[Mapping[str, Any]], answers: Sequence[Mapping[str, Any]]) -> None:
+        """What a scoring has met and written, before its row says that it was taken. Raises as ``append``."""
+        self.note_bad(bad)
+        self.answers.write(answers, self.report)
+
     def count_bad(self) -> int:
         """Bad samples that the run has met."""
         return len({document_of(origin) for origin, _, code in self._bad_samples() if code != MEDIUM})
@@ -345,6 +354,7 @@ class RunFolder:
                 self._replace(file, "".join(lines[number] + "\n" for number in kept))
         if same_data and (line := missing_rows(self.metrics.name, there, step)):
             self.report(f"warning: {line}")
+        self.answers.forget(step)
         if self.changes.exists():  # the run file keeps them, so that steps are taken with them from here on
             changes = [row for line in self._lines(self.changes) if (row := step_row(line)) is not None]
             self._waiting.pop(self.changes, None)

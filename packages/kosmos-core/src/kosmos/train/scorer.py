@@ -14,7 +14,8 @@ from kosmos.data.batch import PackedBatch
 from kosmos.data.document import Source
 from kosmos.errors import NoToken, PluginError, SampleError
 from kosmos.evaluate.answer import Generated
-from kosmos.evaluate.answer_scores import figures_of, only_expected, text_metrics, without_several
+from kosmos.evaluate.answer_rows import answer_row
+from kosmos.evaluate.answer_scores import figures_of, only_expected, scores_of_each, text_metrics, without_several
 from kosmos.evaluate.choices import score_both
 from kosmos.evaluate.generated import Writing, answer_documents
 from kosmos.evaluate.metrics import TextMetric
@@ -51,6 +52,8 @@ class Scorer:
         self.settings = made.config.evaluate
         self._metrics: Mapping[str, TextMetric] = {}
         self._told: set[str] = set()
+        self._kept: dict[str, list[Generated]] = {}
+        """By source, of the last scoring, those whose texts are kept."""
         if self.settings.generate:
             self._metrics = text_metrics(made.registry, self.settings.metrics)
             self._whole = WholeModel(made, opened.device)
@@ -58,6 +61,7 @@ class Scorer:
     def scores(self) -> Scores:
         """Raises ScoringStopped where some rank is to stop."""
         run = self._opened
+        self._kept = {}
         scores = score_both(
             run.composition, run.held_out, run.choices,
             device=run.device, dtype=run.dtype, max_documents=self.settings.max_documents, workers=run.workers,
@@ -80,13 +84,28 @@ class Scorer:
         """As a row of ``held_out.jsonl``."""
         questions = [source.name for source in self._opened.choices]
         lower = [name for name, is_lower in self._opened.metrics.items() if is_lower]
-        how = self.settings.generate.model_dump(mode="json") if self.settings.generate else None
+        how = self.settings.generate.how if self.settings.generate else None
         return row_of(step, scores, questions, lower, how)
+
+    def answer_rows(self, step: int) -> list[dict[str, Any]]:
+        """The answers of the last scoring that are kept, each with what it has in the metrics that score it by itself.
+        None on other ranks than the first."""
+        if not self._opened.parallel.is_main:
+            return []
+        rows: list[dict[str, Any]] = []
+        for source, answers in self._kept.items():
+            each = scores_of_each(answers, self._metrics)
+            rows += [
+                {"step": step, **answer_row(answer, source), **({"scores": scores} if scores else {})}
+                for answer, scores in zip(answers, each, strict=True)
+            ]
+        return rows
 
     def _written(self, wanted: WrittenConfig) -> dict[str, dict[str, float]]:
         """By source, of those with answers: how many were written, and each metric of them."""
         with self._whole.lent() as composition:
             answers = {source.name: self._answers(composition, source, wanted) for source in self._opened.held_out}
+        self._kept = {name: found[: wanted.kept] for name, found in answers.items()}
         return {name: self._figures(name, found) for name, found in answers.items() if found}
 
     def _answers(self, composition: Composition, source: Source, wanted: WrittenConfig) -> list[Generated]:

@@ -370,17 +370,17 @@ class Session:
         except ScoringStopped:
             self._stop_if_asked()
             raise
-        self.parallel.main_only(
-            lambda: self.folder.note_bad(incident_row(i, self.trainer.step) for i in scores.incidents)
-        )
-        self._log(self.scorer.row_of(self.trainer.step, scores))
+        written = self.scorer.answer_rows(step := self.trainer.step)
+        bad = [incident_row(i, step) for i in scores.incidents]
+        self.parallel.main_only(lambda: self.folder.note_scoring(bad, written))
+        self._log(self.scorer.row_of(step, scores))
+        self.trackers.log_answers(written)
         with self._or_saved():
-            self.reporter.scored(self.trainer.step, scores)
+            self.reporter.scored(step, scores)
         return scores
 
     def _log(self, row: Mapping[str, Any]) -> None:
-        trained = "loss" in row
-        file = self.folder.metrics if trained else self.folder.held_out
+        file = self.folder.metrics if (trained := "loss" in row) else self.folder.held_out
         self.parallel.main_only(lambda: self.folder.append(file, [row]))
         self.trackers.log(row)
         if trained:

@@ -20,6 +20,7 @@ from kosmos.files import replace_text
 from kosmos.names import listed
 from kosmos.plugins import Registry
 from kosmos.train.goodput import TRACKERS, Goodput
+from kosmos.train.shown_answers import COLUMNS, first_few, markdown_table
 from kosmos.train.tracker_limit import SHARE, StandsStill, bounded
 from kosmos.train.tracker_time import TrackerTime
 
@@ -29,7 +30,9 @@ class Tracker(Protocol):
 
     A tracker may also have ``resume(step: int)``, called where a run goes on or goes back: rows of steps above
     ``step`` come again, and what was taken of them before does not count. And it may have ``flush()``, called before a
-    checkpoint is saved: rows up to its step do not come again, so that they have to be on the disk by then.
+    checkpoint is saved: rows up to its step do not come again, so that they have to be on the disk by then. With
+    ``log_answers(rows: Sequence[Mapping[str, Any]])`` it takes what the model wrote at a scoring, the rows of a file of
+    ``answers/``, behind the scoring's own row; their texts are those of data and of a model.
     """
 
     def log(self, row: Mapping[str, Any]) -> None: ...
@@ -55,6 +58,10 @@ class TensorBoard:
             self.writer = self.open()
         for name, value in flat(row).items():
             self.writer.add_scalar(name, value, row["step"])
+
+    def log_answers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        for source, cells in first_few(rows).items() if self.writer is not None else ():
+            self.writer.add_text(f"answers/{source}", markdown_table(cells), rows[0]["step"])
 
     def flush(self) -> None:
         if self.writer is not None:
@@ -106,16 +113,19 @@ class WeightsAndBiases:
         project: str | None = None,
         run_name: str | None = None,
         online: bool | None = None,
+        answers: bool = False,
     ) -> None:
         """
         Args:
             project: where the run is listed; None takes WANDB_PROJECT, or ``kosmos``.
             run_name: what it is listed as; None takes WANDB_NAME, or the output folder's name.
             online: send as it runs, which needs WANDB_API_KEY; None does so where WANDB_MODE is ``online``.
+            answers: a table of what the model writes at each scoring, with the texts of data that it is asked.
 
         Raises:
             ConfigError: WANDB_MODE is none of online, offline and disabled.
         """
+        self.answers = answers  # unasked no text of data leaves the machine
         os.environ.setdefault("WANDB_SILENT", "true")
         import wandb
 
@@ -135,6 +145,14 @@ class WeightsAndBiases:
 
     def log(self, row: Mapping[str, Any]) -> None:
         self.run.log(flat(row), step=row["step"])
+
+    def log_answers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if not self.answers:
+            return
+        import wandb
+
+        cells = [row for of_source in first_few(rows).values() for row in of_source]
+        self.run.log({"answers": wandb.Table(columns=list(COLUMNS), data=cells)}, step=rows[0]["step"])
 
     def close(self) -> None:
         self.run.finish()
@@ -237,6 +255,15 @@ class Trackers:
                 self._give("observer", label, partial(_show, observe, row))
         self.at("showing rows")
 
+    def log_answers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Give what was written at a scoring to all trackers that take it, if there is something."""
+        if not rows:
+            return
+        with self.spending():
+            for label, tracker in list(self.trackers.items()):
+                self._give("tracker", label, partial(_log_answers, tracker, rows))
+        self.at("showing rows")
+
     def flush(self) -> None:
         """A checkpoint is saved next: rows that were given so far come only once."""
         with self.spending():
@@ -288,6 +315,11 @@ def _resume(tracker: Tracker, step: int) -> None:
 
 def _log(tracker: Tracker, row: Mapping[str, Any]) -> None:
     tracker.log(deepcopy(row))
+
+
+def _log_answers(tracker: Tracker, rows: Sequence[Mapping[str, Any]]) -> None:
+    if (log_answers := getattr(tracker, "log_answers", None)) is not None:
+        log_answers(deepcopy(rows))
 
 
 def _show(observe: Callable[[Mapping[str, Any]], None], row: Mapping[str, Any]) -> None:

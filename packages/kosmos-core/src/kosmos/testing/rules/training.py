@@ -34,6 +34,10 @@ STEP_ROW = {
     "tokens_by_source": {"sums": 512}, "documents_by_source": {"sums": 8},
 }  # fmt: skip
 SCORE_ROW = {"step": 1, "held_out": {"overall": {"documents": 8, "loss": 2.5, "perplexity": 12.2, "exact_match": 0.5}}}
+ANSWER_ROW = {
+    "step": 1, "source": "sums", "document": "sums.jsonl:1", "prompt": "1 + 1 =", "media": [], "expected": " 2",
+    "answer": " 3", "prompt_tokens": 4, "tokens": 2, "ended": "end", "scores": {"exact_match": 0.0},
+}  # fmt: skip
 
 
 def _quadratic(optimizer: ComponentUnderTest) -> tuple[list[nn.Parameter], Optimizer]:
@@ -230,7 +234,8 @@ def lists_stay(metric: ComponentUnderTest) -> None:
 @rule(
     "tracker",
     "logs-and-closes",
-    "rows of steps and of held-out scores are logged (and flushed, if it has `flush`), and close() ends it",
+    "rows of steps and of held-out scores are logged (and answers, if it has `log_answers`, and flushed, if it has "
+    "`flush`), and close() ends it",
 )
 def logs_and_closes(tracker: ComponentUnderTest) -> None:
     _log(tracker)
@@ -248,6 +253,7 @@ def _log(tracker: ComponentUnderTest) -> dict[str, tuple[Any, Any]]:
     before: dict[str, dict[str, Any]] = {
         "the run": {"train": {"steps": 2}, "modalities": {}},
         "a row of scores": SCORE_ROW,
+        "a row of answers": ANSWER_ROW,
         "a row of a step": STEP_ROW,
         "a row of the next step": {**STEP_ROW, "step": 2},
     }
@@ -258,7 +264,7 @@ def _log(tracker: ComponentUnderTest) -> dict[str, tuple[Any, Any]]:
         made = tracker.build(output, run)
         try:
             for row in rows:
-                made.log(row)
+                getattr(made, "log_answers", lambda rows: None)([row]) if "answer" in row else made.log(row)
                 getattr(made, "flush", lambda: None)()
         finally:
             made.close()
