@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 from kosmos import open_sources
-from kosmos.commands.checked import Check, decode_into
+from kosmos.commands.checked import Check, compared, decode_into
 from kosmos.compose import compose
 from kosmos.data.feeder import sample_hang_s
+from kosmos.data.quarantine import Incident
 from kosmos.train.run import train_model
 from support.command import lines_in
 from support.runs import rows_of, small_run, ticks_registry
@@ -36,3 +38,16 @@ def test_a_look_at_all_data_waits_no_longer_than_the_run_would(tmp_path: Path) -
     found = Check(len(sources[0]))
     decode_into(parts, sources, found, None, workers=1, advance=lambda more, of: None)
     assert [incident.cause for incident in found.incidents] == ["its decoder hung for 3 s"]
+    begun = monotonic()
+    same = compared(sources, [], found.incidents, hang_s=60.0)
+    assert same.documents == len(sources[0]) - 1 and monotonic() - begun < 30  # it is not read again
+    assert len(found.incidents) == 1
+
+
+def test_documents_are_compared_for_as_long_as_they_may_be_decoded() -> None:
+    config = small_run(data={"sources": [{"path": "ticks", "options": {"stuck": [5], "size": 20}}], "held_out": 0})
+    sources = open_sources(config, ticks_registry(), "train")
+    found: list[Incident] = []
+    assert compared(sources, [], found, hang_s=0.3).documents == len(sources[0]) - 1
+    (stood,) = found
+    assert (stood.source, stood.cause) == ("ticks", "it stood still for 0.3 s as it was compared")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.bars import Advance, progress
-from kosmos.errors import DataError, Interrupted
+from kosmos.errors import DataError, Interrupted, SampleError
 from kosmos.interrupts import came
 
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ def check_all(
     composition: Composition, sources: Sequence[Source], held_out: Sequence[Source], *, workers: int
 ) -> Check:
     """Decode every document once, as training does, and compare them. Ctrl-C ends it with what was found so far."""
+    from kosmos.data.feeder import sample_hang_s
+
     found = Check(sum(map(len, (*sources, *held_out))), {source.name: _Lengths() for source in sources})
     try:
         with progress("decoding", unit="documents") as advance:
@@ -143,7 +145,8 @@ def check_all(
             if held_out:  # by themselves: they have the names of what is trained on
                 decode_into(composition, held_out, found, None, workers=workers, advance=advance)
         found.decoded, found.looked_at = True, found.total
-        found.duplicates = _compared(sources, held_out, found.incidents)
+        hang_s = sample_hang_s(composition.config.train.hang_s)
+        found.duplicates = compared(sources, held_out, found.incidents, hang_s=hang_s)
     except KeyboardInterrupt:
         pass  # ``Check.conclude`` tells it, behind what was found
     places = {source.name: number for number, source in reversed(list(enumerate([*sources, *held_out])))}
@@ -199,12 +202,30 @@ def _note(documents: Sequence[DocumentInfo], lengths: Mapping[str, _Lengths]) ->
         lengths[document.source].add(origin, document.share, tokens)
 
 
-def _compared(sources: Sequence[Source], held_out: Sequence[Source], incidents: Sequence[Incident]) -> Duplicates:
-    """Which documents are the same as others, but for those that cannot be used."""
-    from kosmos.data.duplicates import find_duplicates
+def compared(
+    sources: Sequence[Source], held_out: Sequence[Source], incidents: list[Incident], *, hang_s: float
+) -> Duplicates:
+    """Which documents are the same as others, but for those that cannot be used.
 
+    Args:
+        incidents: of these; each at which reading stands still is added.
+        hang_s: seconds that reading one of them may take.
+    """
+    from kosmos.data.duplicates import find_duplicates
+    from kosmos.data.quarantine import Incident
+    from kosmos.train.tracker_limit import StandsStill, bounded
+
+    def limit(source: str, origin: str, read: Callable[[], None]) -> None:
+        try:
+            bounded(read, hang_s)
+        except StandsStill as error:
+            refused = SampleError(f"{error} as it was compared")
+            incidents.append(Incident(origin, source, refused.code, str(refused)))
+            raise refused from error
+
+    refused = {(found.source, found.origin) for found in incidents}
     with progress("comparing", unit="documents") as advance:
-        return find_duplicates(sources, held_out, advance, {(found.source, found.origin) for found in incidents})
+        return find_duplicates(sources, held_out, advance, refused, limit)
 
 
 def _by_number(origin: str) -> list[Any]:

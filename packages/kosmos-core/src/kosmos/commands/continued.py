@@ -18,6 +18,7 @@ from kosmos.commands.writing import LongPrompts
 from kosmos.data.chat import chat_prompt
 from kosmos.data.document import Document, Source, Text
 from kosmos.data.foreign import calling
+from kosmos.data.mixture import origin_of
 from kosmos.data.quarantine import Incident
 from kosmos.data.sources.chosen import others_left_out
 from kosmos.data.sources.folders import counts_files
@@ -175,8 +176,7 @@ def _note(
     error: SampleError,
 ) -> None:
     places.append((number, row))
-    known = getattr(source, "origin", None)
-    origin = str(known(row)) if known else f"{source.name}: row {row}"
+    origin = origin_of(source, row)
     incidents.append(Incident(origin, source.name, error.code, str(error).removeprefix(f"{origin}: ")))
 
 

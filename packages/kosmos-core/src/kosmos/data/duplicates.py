@@ -16,6 +16,7 @@ from kosmos.data.document import Document, FileSpan, Media, MediaSource, Source,
 from kosmos.data.fingerprint import digest_of
 from kosmos.data.foreign import calling
 from kosmos.data.media_in_common import advice_on, are_common
+from kosmos.data.mixture import origin_of
 from kosmos.data.sources.source import RowSource
 from kosmos.errors import SampleError
 
@@ -60,6 +61,7 @@ def find_duplicates(
     held_out: Sequence[Source],
     advance: Callable[[int, int], object] = lambda more, of: None,
     refused: Collection[tuple[str, str]] = (),
+    limit: Callable[[str, str, Callable[[], None]], None] = lambda source, origin, read: read(),
 ) -> Duplicates:
     """Compare all documents, by 8 bytes each.
 
@@ -72,6 +74,7 @@ def find_duplicates(
         advance: told of how many documents more were compared, of how many there are.
         refused: source and origin of documents that cannot be used, for what their media would take among others: these
             are not read here.
+        limit: reads a document of a source and an origin; where it raises SampleError that one is not compared.
     """
     total = sum(map(len, (*sources, *held_out)))
 
@@ -79,18 +82,19 @@ def find_duplicates(
         found, count = np.empty(sum(map(len, parts)), np.uint64), 0
         for number, source in enumerate(parts):
             for row in range(len(source)):
-                try:
-                    with calling(source, "document"):
-                        document = source.document(row)
-                    is_usable = isinstance(document, Document) and (source.name, document.origin) not in refused
-                    if is_usable:  # else it is of no use, which is told as it is decoded
-                        found[count], media = _digest(document)
-                        count += 1
-                        of_media(number, media)
-                        ids.append(_of_id(source, row))
-                except SampleError:  # is named by whoever decodes it
-                    pass
                 advance(1, total)
+                if (source.name, origin := origin_of(source, row)) in refused:  # it may be one at which reading stands
+                    continue
+                read = _Read(source, row, refused)
+                try:
+                    limit(source.name, origin, read)
+                except SampleError:  # is named by whoever decodes it
+                    continue
+                if read.is_usable:  # else it is of no use, which is told as it is decoded
+                    found[count] = read.digest
+                    count += 1
+                    of_media(number, read.media)
+                    ids.append(read.id)
         return found[:count]
 
     known, ids = array("Q"), array("Q")
@@ -108,6 +112,23 @@ def find_duplicates(
     of_rows = of_rows[of_rows > 0]
     same_ids = len(of_rows) - len(np.unique(of_rows))
     return Duplicates(len(every), repeated, len(scored), int(is_trained.sum()), len(shared), same_ids, advice)
+
+
+class _Read:
+    """Reads a document, and what is compared of it."""
+
+    def __init__(self, source: Source, row: int, refused: Collection[tuple[str, str]]) -> None:
+        self.source, self.row, self.refused = source, row, refused
+        self.is_usable = False
+
+    def __call__(self) -> None:
+        """Raises SampleError where it cannot be read."""
+        with calling(self.source, "document"):
+            document = self.source.document(self.row)
+        if isinstance(document, Document) and (self.source.name, document.origin) not in self.refused:
+            self.digest, self.media = _digest(document)
+            self.id = _of_id(self.source, self.row)
+            self.is_usable = True
 
 
 def _of_id(source: Source, row: int) -> int:

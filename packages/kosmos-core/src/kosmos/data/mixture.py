@@ -102,8 +102,7 @@ class Mixture:
 
     def origin(self, source: int, row: int) -> str:
         """Name of a row for humans, as good as the source can give it without reading the row."""
-        known = getattr(self.sources[source], "origin", None)
-        return str(known(row)) if known else f"{self.sources[source].name}: row {row}"
+        return origin_of(self.sources[source], row)
 
     def limit(self, source: int) -> int:
         """Documents of ``source`` in a mixture that is read once."""
@@ -272,3 +271,9 @@ class Cursor:
         if {len(of) for of in counts} != {len(self.mixture.sources)}:
             raise ValueError(f"a lane counts other sources than the {len(self.mixture.sources)} of the run")
         self._reckon_all()
+
+
+def origin_of(source: Source, row: int) -> str:
+    """Name of a row for humans, as good as the source can give it without reading the row."""
+    known = getattr(source, "origin", None)
+    return str(known(row)) if known else f"{source.name}: row {row}"
