@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kosmos import Media, Text
+from kosmos import Document, Documents, Media, Text
 from kosmos.data import waiting_media
 from kosmos.data.feeder import open_feeder
+from kosmos.data.ledger_codes import document_of
 from kosmos.data.page_document import PageDocument
 from kosmos.errors import SampleError
+from kosmos.evaluate.by_value import Column
 from support.faulty import Numbered
 from support.feeds import feed_of
 
@@ -54,6 +57,18 @@ def test_it_is_cut_between_segments_and_media_begin_the_next_piece():
     assert sum(plan.share for plan in plans) == pytest.approx(1)
     ends = [bool(plan.train[-1]) and int(plan.token_ids[-1]) >= 256 for plan in plans]
     assert ends == [False, False, True]  # which is learned of the last alone
+
+
+def test_every_piece_is_known_to_be_of_its_document():
+    plans = planned(page(["a" * 10, 4, "b" * 10, "c" * 80]), tokens=32)
+    ends = {re.sub(r"[0-9]+-[0-9]+", "", plan.origin) for plan in plans}
+    assert ends == {"page (segments )", "page (segments ) (tokens )"}
+    assert {document_of(plan.origin) for plan in (*plans, *planned(page(["c" * 80], origin="page (2)")))} == {
+        "page",
+        "page (2)",
+    }
+    row = Column("expected").of_origins(Documents("pages", [Document("page", (Text("?"), Text("!", train=True)))]), 1)
+    assert {row(plan.origin) for plan in plans} == {"!"}  # pieces have what their document has
 
 
 def test_what_fits_is_as_it_was_and_without_the_option_it_is_a_bad_sample():

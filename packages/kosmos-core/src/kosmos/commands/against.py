@@ -25,6 +25,7 @@ from kosmos.commands.scoring import (
     warnings_of,
 )
 from kosmos.commands.several import loaded_by_all, shared
+from kosmos.data.ledger_codes import document_of
 from kosmos.errors import ConfigError
 from kosmos.own_output import aside
 from kosmos.visible import in_a_line, say
@@ -197,7 +198,6 @@ def _add(found: dict[Key, Counted], one: tuple[Key, Counted]) -> None:
 
 
 def _of_document(document: DocumentInfo, tally: Tally) -> tuple[Key, Counted]:
-    from kosmos.evaluate.by_value import whole
     from kosmos.evaluate.paired import Counted
 
     figures: dict[str, tuple[float, float]] = {"loss": (tally.loss, tally.targets)}
@@ -205,7 +205,7 @@ def _of_document(document: DocumentInfo, tally: Tally) -> tuple[Key, Counted]:
         figures["bits_per_byte"] = (tally.loss / math.log(2), tally.text_bytes)
     if tally.answers:
         figures["exact_match"] = (tally.right, tally.answers)
-    key = ("source", document.source, whole(document.origin))
+    key = ("source", document.source, document_of(document.origin))
     return key, Counted(figures, document.modalities, tally.text_bytes)
 
 
@@ -224,9 +224,8 @@ def _of_question(question: Chosen) -> Counted:
 def _unread(result: Mapping[str, Any]) -> Iterator[Key]:
     """What was left out, be it a document or a question, an answer of which tells as much."""
     from kosmos.data.choices import ANSWER
-    from kosmos.evaluate.by_value import whole
 
     for incident in result["incidents"]:
-        yield "source", incident.source, whole(incident.origin)
+        yield "source", incident.source, document_of(incident.origin)
         yield "choices", incident.source, incident.origin
         yield "choices", incident.source, incident.origin.rpartition(ANSWER)[0]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kosmos.commands.bars import Advance, progress
+from kosmos.data.ledger_codes import document_of
 from kosmos.errors import DataError, Interrupted, SampleError
 from kosmos.interrupts import came
 
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 NEARLY = 1 - 1e-9
 """Of a document, which is whole: a sum of fractions may fall short of it."""
-
-
-_PIECE = re.compile(r"( \((segments|tokens) \d+-\d+\))+$")
-"""How origins of pieces of documents end."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +195,7 @@ def _note(documents: Sequence[DocumentInfo], lengths: Mapping[str, _Lengths]) ->
             continue
         behind = documents[number + 1] if number + 1 < len(documents) else None
         tokens = document.length + (behind.length if behind is not None and behind.is_rejected else 0)
-        origin = document.origin if document.share == 1 else _PIECE.sub("", document.origin)
+        origin = document.origin if document.share == 1 else document_of(document.origin)
         lengths[document.source].add(origin, document.share, tokens)
 
 

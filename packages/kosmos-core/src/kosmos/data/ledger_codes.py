@@ -6,8 +6,8 @@ import re
 
 MEDIUM = "medium"
 """Of a medium that was left out of a document which is learned all the same."""
-_PIECE = re.compile(r" \(segments \d+-\d+\)( \(tokens \d+-\d+\))?$")
-"""How origins of pieces of documents with media end."""
+_PIECE = re.compile(r"( \((segments|tokens) \d+-\d+\))+$")
+"""How origins of pieces of documents end, as ``kosmos.data.long_pages`` and ``kosmos.data.pieces`` write them."""
 
 
 def document_of(origin: str) -> str:

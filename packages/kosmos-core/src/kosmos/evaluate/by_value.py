@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +11,7 @@ import numpy as np
 from kosmos.data.asked import text_answer_of
 from kosmos.data.document import Source
 from kosmos.data.foreign import calling
+from kosmos.data.ledger_codes import document_of
 from kosmos.data.sources.source import RowSource
 from kosmos.data.spread import spread
 from kosmos.errors import SampleError
@@ -31,8 +31,6 @@ LOOKED_AT = 64
 SHARES = ("exact_match", "accuracy", "accuracy_by_length")
 """Figures whose mean over the values says something: of classes it is the balanced accuracy."""
 _NO_COLUMN = "no column"
-_PIECE = re.compile(r" \(tokens \d+-\d+\)$")
-"""Behind the name of a document that was cut."""
 
 
 def called(value: Any) -> str:
@@ -42,11 +40,6 @@ def called(value: Any) -> str:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def whole(origin: str) -> str:
-    """The name of a document by that of it or of a piece of it."""
-    return _PIECE.sub("", origin)
 
 
 def mean_over_values(by_value: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
@@ -115,7 +108,7 @@ class Column:
             numbers = {name(origin): row for row in rows if (origin := _origin(source, row)) is not None}
 
         def of(origin: str) -> str:
-            row = numbers.get(origin, numbers.get(whole(origin)))
+            row = numbers.get(origin, numbers.get(document_of(origin)))
             return ABSENT if row is None else self.of_row(source, row)
 
         return of
