@@ -254,3 +254,18 @@ def test_a_run_asks_with_examples_and_keeps_where_they_are(run: Path, monkeypatc
     assert {"asked", "asked_2_shot"} <= {*row["held_out"]["source"]}
     kept = with_absolute_sources(config, ()).evaluate.choices
     assert [one.shots_from for one in kept] == [None, str(run / "asked.jsonl")]
+
+
+def test_the_rows_of_some_values_are_asked_and_are_examples(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{**row, "subject": "odd" if n % 2 else "even"} for n, row in enumerate(ASKED)]
+    file, pool = lines(run / "subjects.jsonl", rows), lines(run / "other.jsonl", [{**ASKED[0], "question": "0 - 1?"}])
+    entry = {"path": str(file), "rows": {"subject": "odd"}}
+    source = opened(run, {**entry, "shots": 2})
+    assert [question.answers[question.right] for question in source.offers] == [SAID[1], SAID[3], SAID[5]]
+    texts = ["".join(getattr(part, "text", "") for part in source.question(place).segments) for place in range(3)]
+    assert all(f"{n} + 1?" not in text for text in texts for n in (0, 2, 4))
+    assert len(opened(run, {**entry, "shots": 1, "shots_from": str(pool)}).offers) == 3  # without such a column
+    assert told(capsys, run, entry)["choices"]["subjects"]["documents"] == 3
+    named = json.dumps({**entry, "rows": {"subject": "od"}})
+    assert main(["eval", str(run / "run"), "--choices", named]) == 3
+    assert "rows: no row has subject 'od'; there are: even, odd" in capsys.readouterr().err

@@ -120,7 +120,7 @@ class ModalityConfig(Strict):
     _written = field_validator("processor")(can_be_written)
 
 
-class ChoicesConfig(ShotsConfig, OffersConfig, RowsConfig):
+class ChoicesConfig(ShotsConfig, OffersConfig, KeptConfig, RowsConfig):
     """Questions that offer several answers. A bare string is the path."""
 
 

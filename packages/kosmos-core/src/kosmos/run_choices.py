@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from kosmos.config import ChoicesConfig, RunConfig
 from kosmos.data.choices import ChoiceSource
 from kosmos.data.document import Source
+from kosmos.data.sources.chosen import Chosen
 from kosmos.data.sources.offering import Offering
 from kosmos.data.sources.opening import Parts, open_parts, short_name
 from kosmos.data.sources.source import RowSource, unweighed
@@ -110,12 +111,13 @@ def _opened(
     encode: Callable[[str], Sequence[int]],
 ) -> ChoiceSource:
     """Raises DataError where an entry has no questions, or too few to be examples."""
-    asked, even = _rows(to_score(_parts(config, registry, entry, entry.path)), entry.path), config.evaluate.is_even
+    parts, even = _parts(config, registry, entry, entry.path, entry.rows), config.evaluate.is_even
+    asked = _rows(to_score(parts), entry.path)
     if not entry.shots:
         return ChoiceSource(asked, chat, max_rows, encode, even)
     path = entry.shots_from or entry.path
     try:
-        trained = _parts(config, registry, entry, path).part("train", 0.0)
+        trained = _parts(config, registry, entry, path, None if entry.shots_from else entry.rows).part("train", 0.0)
     except EmptySplit as error:
         raise DataError(
             f"data {path!r}: holds nothing that may be an example: all of it is held out; name a file of others "
@@ -138,12 +140,14 @@ def _unusable(pool: ChoiceSource) -> str:
     return f"; {cannot}: {first.origin}: {first.cause.removeprefix(f'{first.origin}: ')}"
 
 
-def _parts(config: RunConfig, registry: Registry, entry: ChoicesConfig, path: str) -> Parts:
+def _parts(
+    config: RunConfig, registry: Registry, entry: ChoicesConfig, path: str, rows: Mapping[str, Sequence[Any]] | None
+) -> Parts:
     by = Offering(entry.options.answer_is, tuple(entry.options.choices))
     return open_parts(
         path, registry=registry, modalities=list(config.modalities), name=name_of(entry), columns=entry.columns,
         written=config.written, root=entry.root, options={"base64": True} if entry.options.base64 else None,
-        asked=True, choices=by,
+        asked=True, choices=by, kept=None if rows is None else Chosen.of(rows, "", "rows"),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 
 from kosmos.config import RunConfig
+from kosmos.config_rows import RowsConfig
 from kosmos.errors import ConfigError, DataError
 from kosmos.patterns import files_of, is_pattern
 
@@ -30,9 +31,15 @@ def refuse_among_data(output: Path, config: RunConfig) -> None:
             raise ConfigError(f"{output}: {pattern} would find the files of the run as data; name another --output")
 
 
+def _entries(config: RunConfig) -> Iterator[RowsConfig]:
+    yield from config.data.sources
+    yield from config.evaluate.sources
+    yield from config.evaluate.choices
+
+
 def _paths(config: RunConfig) -> Iterator[str]:
     """Of its sources, but for those that are registered."""
-    for entry in (*config.data.sources, *config.evaluate.sources, *config.evaluate.choices):
+    for entry in _entries(config):
         if os.path.isabs(entry.path):
             yield entry.path
 
@@ -45,6 +52,6 @@ def _places_of_data(config: RunConfig) -> Iterator[str]:
                 yield from {os.path.realpath(file.parent) for file in files_of(path)}
         else:
             yield os.path.realpath(path if os.path.isdir(path) else os.path.dirname(path))
-    for entry in (*config.data.sources, *config.evaluate.sources, *config.evaluate.choices):
+    for entry in _entries(config):
         if entry.root is not None:
             yield os.path.realpath(entry.root)
