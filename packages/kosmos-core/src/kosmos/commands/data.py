@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -12,8 +12,8 @@ import typer
 
 from kosmos.commands.arguments import Data, Modalities, one_file, refuse_said_twice, short_options, split_extra
 from kosmos.commands.causes import incident_lines
-from kosmos.commands.checked import check_all
-from kosmos.commands.exact import exact_figures, sample_lines
+from kosmos.commands.checked import Check, check_all
+from kosmos.commands.exact import ExactFigures, exact_figures, sample_lines
 from kosmos.commands.figures import of_answers
 from kosmos.commands.spelled import rendered
 from kosmos.commands.taken import refuse_beside, show_taken
@@ -25,6 +25,7 @@ from kosmos.visible import in_a_line, say, visible
 
 if TYPE_CHECKING:
     from kosmos.compose import Composition
+    from kosmos.config import RunConfig
     from kosmos.data.document import Source
     from kosmos.data.figures import Figures
     from kosmos.data.plan import Planner
@@ -94,18 +95,12 @@ def data_(
         refuse_beside({**given, "--workers": workers})
         show_taken(one_file(files), of_steps, parse_overrides(overrides), as_json=as_json)
         return
-    file = one_file(files)
-    short = short_options(modalities=modalities, data=data)
-    base = read_run_file(Path(file)) if file else {}
-    given = parse_overrides(overrides)
-    refuse_said_twice(short, given)
-    config = lay_over([base], [short, given], where=file or COMMAND_LINE, over=COMMAND_LINE)
+    config = _config(one_file(files), short_options(modalities=modalities, data=data), parse_overrides(overrides))
 
     from kosmos.compose import compose
     from kosmos.data.shown import scored_only, source_lines
     from kosmos.plugins import load_plugins
     from kosmos.run_sources import open_both
-    from kosmos.runtime.cores import helpers_of_rank
     from kosmos.train.json_lines import printed_json as one_line
 
     with aside():
@@ -114,9 +109,7 @@ def data_(
         sources, held_out = open_both(config, registry)
         wanted = (0 if check else 3) if documents is None else documents
         figures, shown, incidents = look(composition, sources, wanted)
-        warnings = [*_doubtful(composition, sources, held_out)]
-        warnings += [*rendered(figures, warnings, composition.planner), *_named(figures)]
-        warnings += [*_cut(figures, composition.planner), *_disordered(figures), *_lost(figures), *of_answers(figures)]
+        warnings = _warnings(composition, sources, held_out, figures)
         lines = [] if as_json or check else sample_lines(composition, sources, figures)
     told = [_source(s, held_out, figures[s.name]) for s in sources]
     scored = [{"name": s.name, "documents": len(s)} for s in scored_only(sources, held_out)]
@@ -125,21 +118,14 @@ def data_(
         warned = [f"warning   {in_a_line(line)}" for line in warnings]
         say("\n".join([*source_lines(sources, held_out), *lines, *warned]), flush=True)
         _print(shown)
-    found = None
+    found, lines = None, []
     if check:
-        number = helpers_of_rank(1) if workers is None else workers
-        with aside():
-            found = check_all(composition, sources, held_out, workers=number)
-            exact = exact_figures(composition, sources, found)
-        incidents = found.incidents
-        result |= found.as_row()
-        for one in told:
-            one["exact"] = exact.by_source.get(one["name"])
+        found, exact = _checked(composition, sources, held_out, result, workers)
+        incidents, lines = found.incidents, [*exact.lines(figures), *found.lines()]
     result["incidents"] = incidents
     if as_json:
         print(one_line(_plain(result)), flush=True)
     else:
-        lines = [] if found is None else [*exact.lines(figures), *found.lines()]
         for line in [*lines, *incident_lines(incidents, "cannot be used")]:
             say(line)
     if found is not None:
@@ -147,6 +133,45 @@ def data_(
         if not as_json:
             say(said)
     _refuse_useless([name for name, of in figures.items() if of is None])
+
+
+def _config(file: str | None, short: dict[str, Any], given: dict[str, Any]) -> RunConfig:
+    """The run file, if there is one, with what the command line says. Raises ConfigError where something is wrong."""
+    base = read_run_file(Path(file)) if file else {}
+    refuse_said_twice(short, given)
+    return lay_over([base], [short, given], where=file or COMMAND_LINE, over=COMMAND_LINE)
+
+
+def _checked(
+    composition: Composition,
+    sources: Sequence[Source],
+    held_out: Sequence[Source],
+    result: dict[str, Any],
+    workers: int | None,
+) -> tuple[Check, ExactFigures]:
+    """What a look at all documents has found, which is put into ``result``, too."""
+    from kosmos.runtime.cores import helpers_of_rank
+
+    number = helpers_of_rank(1) if workers is None else workers
+    with aside():
+        found = check_all(composition, sources, held_out, workers=number)
+        exact = exact_figures(composition, sources, found)
+    result |= found.as_row()
+    for one in result["sources"]:
+        one["exact"] = exact.by_source.get(one["name"])
+    return found, exact
+
+
+def _warnings(
+    composition: Composition,
+    sources: Sequence[Source],
+    held_out: Sequence[Source],
+    figures: Mapping[str, Figures | None],
+) -> list[str]:
+    """What hardly anybody wants of these data, by their first documents."""
+    planner, found = composition.planner, [*_doubtful(composition, sources, held_out)]
+    found += [*rendered(figures, found, planner), *_named(figures)]
+    return [*found, *_cut(figures, planner), *_disordered(figures), *_lost(figures), *of_answers(figures)]
 
 
 def _doubtful(composition: Composition, sources: Sequence[Source], held_out: Sequence[Source]) -> Iterator[str]:
@@ -185,7 +210,7 @@ def look(
     return found.figures, shown, found.incidents
 
 
-def _cut(figures: dict[str, Figures | None], planner: Planner) -> Iterator[str]:
+def _cut(figures: Mapping[str, Figures | None], planner: Planner) -> Iterator[str]:
     """Warnings of answers that may stand in another piece than what was asked."""
     from kosmos.train.doubts import torn
 
@@ -194,7 +219,7 @@ def _cut(figures: dict[str, Figures | None], planner: Planner) -> Iterator[str]:
             yield torn(f"{name}: {of.cut} of {of.looked_at} documents looked at", planner)
 
 
-def _disordered(figures: dict[str, Figures | None]) -> Iterator[str]:
+def _disordered(figures: Mapping[str, Figures | None]) -> Iterator[str]:
     """Warnings of chats whose turns follow each other as hardly anybody means."""
     for name, of in figures.items():
         if of is not None and of.disordered:
@@ -205,7 +230,7 @@ def _disordered(figures: dict[str, Figures | None]) -> Iterator[str]:
             )
 
 
-def _lost(figures: dict[str, Figures | None]) -> Iterator[str]:
+def _lost(figures: Mapping[str, Figures | None]) -> Iterator[str]:
     """Warnings of documents that are learned without some of their media."""
     for name, of in figures.items():
         if of is not None and of.lost:
@@ -216,7 +241,7 @@ def _lost(figures: dict[str, Figures | None]) -> Iterator[str]:
             )
 
 
-def _named(figures: dict[str, Figures | None]) -> Iterator[str]:
+def _named(figures: Mapping[str, Figures | None]) -> Iterator[str]:
     """Warnings of texts that name files of media, which are read from columns alone."""
     for name, of in figures.items():
         if of is not None and of.named_file:

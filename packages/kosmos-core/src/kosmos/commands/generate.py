@@ -51,6 +51,7 @@ from kosmos.runtime.launch import is_launched, said_once
 from kosmos.visible import say
 
 if TYPE_CHECKING:
+    from kosmos.evaluate.generated import Writing
     from kosmos.train.saved import SavedRun
 
 OPTIONS = (
@@ -124,14 +125,8 @@ def generate(
     file or folder is continued. FIELD.PATH=VALUE says where what the run file names is now, how media are shown, or
     where to compute, such as train.device=cpu.
     """
-    from kosmos.generate import check_sampling
-
     with said_once():
-        if output.startswith("-"):
-            option = output.partition("=")[0]
-            raise ConfigError(f"{option}: the run's folder comes first: kosmos generate OUTPUT {option} ...")
-        check_sampling(temperature, top_k, top_p)
-        check_stop(stop)
+        how = _writing(output, max_new_tokens, temperature, top_k, top_p, seed, stop)
         _check_text("--system", system or "")
         of_data = {"--root": root, "--answers": answers, "--max-documents": max_documents, "--nproc": nproc}
         _check_data(data or (), of_data, resume=resume)
@@ -143,10 +138,8 @@ def generate(
         raise typer.Exit(in_several("generate", context, nproc))
 
     from kosmos.commands.continued import Asking, continue_data
-    from kosmos.evaluate.generated import Writing
 
     overrides, arguments = split_fields(context.args)
-    how = Writing(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ()))
     with shared() as parallel:
         if answers is not None:
             parallel.main_only(partial(check_answers, answers, resume=resume))
@@ -168,7 +161,32 @@ def generate(
             return
     _check_asked(segments, modalities)
     _hint(run, segments, chat=chat, system=system)
-    asked = prompt_document(segments, chat=chat, system=system)
+    _answer(run, prompt_document(segments, chat=chat, system=system), how, files, as_json=as_json)
+
+
+def _writing(
+    output: str,
+    max_new_tokens: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int,
+    stop: Sequence[str] | None,
+) -> Writing:
+    """How documents are continued. Raises ConfigError where it cannot be done so, or an option stands for the run."""
+    from kosmos.evaluate.generated import Writing
+    from kosmos.generate import check_sampling
+
+    if output.startswith("-"):
+        option = output.partition("=")[0]
+        raise ConfigError(f"{option}: the run's folder comes first: kosmos generate OUTPUT {option} ...")
+    check_sampling(temperature, top_k, top_p)
+    check_stop(stop)
+    return Writing(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ()))
+
+
+def _answer(run: SavedRun, asked: Document, how: Writing, files: WrittenFiles, *, as_json: bool) -> None:
+    """Write what the model writes behind one document to standard output."""
     if as_json:
         answer = write_behind(run, asked, how)
         print(as_line({**answer_row(answer), **files.column(answer, "answer")}, sys.stdout))
