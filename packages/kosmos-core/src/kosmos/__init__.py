@@ -33,6 +33,7 @@ _PUBLIC = {
     "chat_prompt": "kosmos.data.chat",
     "answered": "kosmos.data.asked",
     "log_probs": "kosmos.model.log_probs",
+    "WithLosses": "kosmos.model.own_losses",
     "Judged": "kosmos.model.objectives",
     "PackedBatch": "kosmos.data.batch",
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
@@ -222,6 +223,7 @@ if TYPE_CHECKING:
     from kosmos.model.item_transformer import ItemTransformer as ItemTransformer
     from kosmos.model.log_probs import log_probs as log_probs
     from kosmos.model.objectives import Judged as Judged
+    from kosmos.model.own_losses import WithLosses as WithLosses
     from kosmos.model.protocols import Backbone as Backbone
     from kosmos.model.protocols import Connector as Connector
     from kosmos.model.protocols import Encoder as Encoder

@@ -144,6 +144,7 @@ def compose(
     if config.backbone.lora is not None:
         put_updates(config, "backbone", backbone, config.backbone, leave=(backbone.output_weight(),))
     model = OmniModel(backbone, streams, freeze_backbone=config.backbone.freeze, z_loss=config.train.z_loss)
+    model.title = _title("backbone", backbone, config.backbone)
     if not any(p.requires_grad for p in model.parameters()):
         raise ConfigError(NOTHING_LEARNS)
     if config.train.gradient_checkpointing:

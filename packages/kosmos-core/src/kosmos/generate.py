@@ -23,6 +23,7 @@ from kosmos.model.choosing import GREEDY_BELOW, NO_TOKEN, choose
 from kosmos.model.continuing import continuing
 from kosmos.model.not_finite import part_not_finite, weight_not_finite
 from kosmos.model.omni import OmniModel
+from kosmos.model.own_losses import output_of
 from kosmos.model.prepacked import Prepacked
 from kosmos.model.segments import Segments
 from kosmos.runtime.devices import autocast
@@ -95,7 +96,8 @@ def generate_alone(
     left, position = room_behind(backbone, len(batch.token_ids), max_new_tokens), len(batch.token_ids)
     head, allowed = _head(composition, dtype), _allowed(composition, 1, device)
     with _as_it_writes(composition.model, device, dtype), Prepacked(backbone, head) as products:
-        hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
+        x = composition.model.embed(batch)
+        hidden = output_of(backbone(x, batch.position_ids, Segments(batch.lengths), steps.cache))
         while len(ids) < max_new_tokens:
             (token,) = choose(allowed(_logits(head, hidden[-1:]), [0]), temperature, top_k, top_p, [random])
             _check_chosen(token, prompt.plan.origin, len(ids), composition.model, batch)
@@ -149,7 +151,8 @@ def generate_together(
     going, head = list(range(len(lengths))), _head(composition, dtype)
     allowed = _allowed(composition, len(lengths), device)
     with _as_it_writes(composition.model, device, dtype), Prepacked(backbone, head) as products:
-        hidden = backbone(composition.model.embed(batch), batch.position_ids, Segments(batch.lengths), steps.cache)
+        x = composition.model.embed(batch)
+        hidden = output_of(backbone(x, batch.position_ids, Segments(batch.lengths), steps.cache))
         hidden = hidden[to_device(torch.tensor(lengths), device).cumsum(0) - 1]
         while True:
             tokens = choose(allowed(_logits(head, hidden), going), temperature, top_k, top_p, randoms)

@@ -220,7 +220,7 @@ def _best(rows: list[dict[str, Any]], run: RunFolder) -> dict[str, Any] | None:
 def _losses(row: Mapping[str, Any]) -> dict[str, Any]:
     parts = {part: row.get(f"loss_by_{part}", {}) for part in ("modality", "source")}
     by = {f"by_{part}": {name: _finite(loss) for name, loss in losses.items()} for part, losses in parts.items()}
-    told = {"objective": row["objective"]} if "objective" in row else {}
+    told = {kind: row[kind] for kind in ("objective", "module_losses") if kind in row}
     return {"step": row["step"], "all": _finite(row["loss"]), **by, **told}
 
 
@@ -355,6 +355,8 @@ def _loss_lines(last: Mapping[str, Any], held_out: Mapping[str, Any] | None) -> 
     for name, value in last.get("objective", {}).items():
         right = {"loss": (held_out or {}).get("overall", {}).get("exact_match")} if name == "right" else None
         lines.append(_loss_line(f"  objective {name}", value, right))
+    for name, value in last.get("module_losses", {}).items():
+        lines.append(_loss_line(f"  {name}", _finite(value), None))
     return lines
 
 

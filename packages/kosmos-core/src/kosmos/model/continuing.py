@@ -17,6 +17,7 @@ from torch import Tensor
 from kosmos.data.transfer import to_device
 from kosmos.errors import PluginError, is_out_of_memory
 from kosmos.model.caches import KeyValueBatch
+from kosmos.model.own_losses import output_of
 from kosmos.model.recompute import runs_compiled
 from kosmos.model.segments import Segments
 
@@ -65,7 +66,8 @@ class Launched:
 
     def __call__(self, tokens: Sequence[int], places: Sequence[int]) -> Tensor:
         ids, positions = (to_device(torch.tensor(numbers), self.device) for numbers in (tokens, places))
-        hidden: Tensor = self.backbone(self.backbone.embed(ids), positions, Segments((1,) * len(tokens)), self.cache)
+        given = self.backbone(self.backbone.embed(ids), positions, Segments((1,) * len(tokens)), self.cache)
+        hidden: Tensor = output_of(given)
         return hidden
 
     def keep(self, which: Sequence[int]) -> None:
@@ -132,7 +134,7 @@ class OneShape:
         assert self._inputs is not None
         tokens, ends = self._inputs
         x = self.backbone.embed(tokens)
-        hidden: Tensor = self.backbone(x, ends - 1, Segments((1,) * len(tokens)), self.cache)
+        hidden: Tensor = output_of(self.backbone(x, ends - 1, Segments((1,) * len(tokens)), self.cache))
         return hidden
 
 

@@ -9,6 +9,7 @@ import torch
 from kosmos.data.foreign import first_line
 from kosmos.errors import ConfigError, is_out_of_memory
 from kosmos.model import huggingface_attention
+from kosmos.model.own_losses import output_of
 from kosmos.model.segments import Segments
 
 LAYER_KINDS = {"full_attention", "sliding_attention"}
@@ -73,7 +74,7 @@ def check_apart(name: str, backbone: Any) -> None:
         alone = [model(input_ids=ids[None], use_cache=False).logits[0] for ids in documents]
         model.set_attn_implementation(huggingface_attention.NAME)
         positions = torch.arange(5, device=device).repeat(2)
-        hidden = backbone(backbone.embed(torch.cat(documents)), positions, Segments((5, 5)))
+        hidden = output_of(backbone(backbone.embed(torch.cat(documents)), positions, Segments((5, 5))))
     except Exception as error:
         if is_out_of_memory(error):
             raise

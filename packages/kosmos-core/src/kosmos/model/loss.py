@@ -5,7 +5,7 @@ Letters: n = trained positions, D = model width, V = vocabulary, c = positions o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -40,7 +40,7 @@ GPU_ROWS = 256
 
 
 class TokenLosses(NamedTuple):
-    """What ``linear_cross_entropy`` returns."""
+    """What ``linear_cross_entropy`` returns, and the model."""
 
     total: Tensor
     """Scalar, the sum of the losses and what ``z`` adds, by their weights, with a gradient; fp32, or fp64 where the
@@ -51,6 +51,8 @@ class TokenLosses(NamedTuple):
     """int64 [n]: the likeliest token at each position. Empty where gradients are taken: training does not ask."""
     reference: Tensor | None = None
     """[n], what objectives compare ``per_token`` with (``kosmos.model.objectives``)."""
+    modules: Mapping[str, Tensor] = {}
+    """Scalars without gradient, which are in ``total``: what parts of the model hand on, as ``backbone.router``."""
 
 
 def linear_cross_entropy(

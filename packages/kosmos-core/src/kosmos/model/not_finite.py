@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 
 from kosmos.data.batch import PackedBatch
 from kosmos.model.omni import OmniModel, Stream
+from kosmos.model.own_losses import output_of
 
 DECODED = "what was decoded"
 """Begins what is said of media, and not of the model."""
@@ -41,10 +42,10 @@ def part_not_finite(model: OmniModel, batches: Iterable[PackedBatch]) -> str | N
                     return f"{DECODED} for stream {name} is not finite"
                 if cut:
                     continue
-                cells = stream.encoder(media.values, media.grids)
+                cells = output_of(stream.encoder(media.values, media.grids))
                 if not _is_finite(cells):
                     return f"{stream.titles['encoder']}: its features are not finite"
-                if not _is_finite(stream.connector(cells, media.grids)):
+                if not _is_finite(output_of(stream.connector(cells, media.grids))):
                     return f"{stream.titles['connector']}: what it gives is not finite"
     return None
 

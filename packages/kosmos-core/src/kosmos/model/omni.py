@@ -6,7 +6,7 @@ Calling the model gives the losses, so that whoever shards or wraps it sees one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from kosmos.model.failures import named, raise_as_its_own
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.norms import sum_in_fp32
 from kosmos.model.objectives import Learning
+from kosmos.model.own_losses import WithLosses, losses_of, output_of, refuse_shared, with_own
 from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.recurring import padded_rows, recurring_size
 from kosmos.model.segments import Segments
@@ -43,12 +44,14 @@ class _Touched(torch.autograd.Function):
         return (gradients[0], *zeros)
 
 
-def touched(x: Tensor, module: nn.Module) -> Tensor:
-    """``x``, so connected that backward gives every trainable parameter of ``module`` a gradient.
+def touched(x: Tensor, module: nn.Module, *, leave: Iterable[nn.Module] = ()) -> Tensor:
+    """``x``, so connected that backward gives every trainable parameter of ``module`` a gradient, but those of parts
+    that it is to leave.
 
     Ranks that exchange gradients have to agree on which ones there are; one whose row left a parameter out sends zeros.
     """
-    parameters = [p for p in module.parameters() if p.requires_grad]
+    left = {id(p) for part in leave for p in part.parameters()}
+    parameters = [p for p in module.parameters() if p.requires_grad and id(p) not in left]
     if not parameters or not torch.is_grad_enabled():
         return x
     result: Tensor = _Touched.apply(x, *parameters)  # type: ignore[no-untyped-call]
@@ -106,27 +109,45 @@ class Stream(nn.Module):
         """Cells of zeros with which a row of so many is run; see ``kosmos.model.recurring``."""
         return recurring_size(cells, next(self.connector.parameters())) - cells if self.takes_padding else 0
 
-    def forward(self, values: Tensor, grids: Tensor) -> Tensor:
-        """values [N, *cell], grids int64 [items, 3] on the CPU -> [M, D].
+    def forward(self, values: Tensor, grids: Tensor) -> Tensor | WithLosses:
+        """values [N, *cell], grids int64 [items, 3] on the CPU -> [M, D]; with losses where its parts hand on some
+        that are minimized, as ``encoder.commitment``.
 
         Raises:
             PluginError: encoder or connector fails, or the encoder gives another number of cells or features than it
-                has to, or float64 or no floats; or the connector gives another width than the backbone's, or no floats.
+                has to, or float64 or no floats; or the connector gives another width than the backbone's, or no floats;
+                or one of them as of ``losses_of``.
         """
+        losses: dict[str, Tensor] = {}
         if not len(grids) and not self.takes_empty:
             slots = next(self.connector.parameters()).new_zeros(0, self.width)
         else:
             padding = self.padding(len(values))
-            if padding:
-                values, grids = _with_padding(values, grids, padding)
-            with products.frozen(torch.is_grad_enabled()) if self.frozen else nullcontext():
-                cells = self._run("encoder", values, grids)
-            self._check(cells, len(values))
-            slots = self._run("connector", cells, grids)
-            self._check_slots(slots)
-            if padding:
-                slots = slots[: len(slots) - self.slots(Grid(padding, 1, 1))]
-        return touched(slots, self) if self.touch else slots
+            slots, losses = self._through(values, grids, padding)
+            if padding and losses:  # of which padding is to be no part
+                slots, losses = self._through(values, grids, 0)
+        slots = touched(slots, self) if self.touch else slots
+        return WithLosses(slots, losses) if losses else slots
+
+    def _through(self, values: Tensor, grids: Tensor, padding: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Slots and losses of a row that is run with so many cells of padding."""
+        filled = len(grids) > 0
+        if padding:
+            values, grids = _with_padding(values, grids, padding)
+        with products.frozen(torch.is_grad_enabled()) if self.frozen else nullcontext():
+            given = self._run("encoder", values, grids)
+        losses = self._losses("encoder", given, filled)
+        cells = output_of(given)
+        self._check(cells, len(values), learns=any(loss.requires_grad for loss in losses.values()))
+        given = self._run("connector", cells, grids)
+        losses |= self._losses("connector", given, filled)
+        slots = output_of(given)
+        self._check_slots(slots)
+        return slots[: len(slots) - self.slots(Grid(padding, 1, 1))] if padding else slots, losses
+
+    def _losses(self, part: str, given: Any, filled: bool) -> dict[str, Tensor]:
+        found = losses_of(given, self.titles[part], getattr(self, part), filled=filled)
+        return {f"{part}.{name}": loss for name, loss in found.items()}
 
     def _run(self, part: str, values: Tensor, grids: Tensor) -> Any:
         try:
@@ -155,8 +176,12 @@ class Stream(nn.Module):
             f"of autocast ({cause(error)})"
         ) from error
 
-    def _check(self, cells: Any, number: int) -> None:
-        """Raises PluginError where an encoder does not give its width for each of so many cells, in the right type."""
+    def _check(self, cells: Any, number: int, *, learns: bool) -> None:
+        """Raises PluginError where an encoder does not give its width for each of so many cells, in the right type.
+
+        Args:
+            learns: a loss of its own leads to its parameters.
+        """
         given = list(cells.shape) if isinstance(cells, Tensor) else type(cells).__name__
         if given != (expected := [number, self.encoder_width]):
             raise PluginError(
@@ -170,7 +195,7 @@ class Stream(nn.Module):
                 "parameters, or of autocast"
             )
         if number and self.training and torch.is_grad_enabled() and self._trains_encoder():
-            self.learns = bool(self.learns or cells.requires_grad)
+            self.learns = bool(self.learns or learns or cells.requires_grad)
 
     def _check_slots(self, slots: Any) -> None:
         """Raises PluginError where a connector does not give features as wide as the backbone."""
@@ -223,7 +248,11 @@ class OmniModel(WithKernels):
         self.z_loss = z_loss
         self.learning: Learning | None = None
         """What is minimized; None is the cross entropy of every token that is learned."""
+        self.title = f"backbone: {type(backbone).__name__}"
+        """What errors call the backbone."""
         self.touch_backbone = False
+        self.touch_around_blocks = False
+        """Whether what of a backbone with losses of its own is in no block gets a gradient from every row."""
         self.row_ranks: SequenceGroup | None = None
         """The ranks that share each row; None where every rank has its own. All of a group call the model alike."""
         if freeze_backbone:
@@ -244,32 +273,55 @@ class OmniModel(WithKernels):
         Raises:
             PluginError: as of ``Stream.forward``, or a connector fills another number of slots than it counts.
         """
+        return self._embed(batch, {})
+
+    def _embed(self, batch: PackedBatch, losses: dict[str, Tensor]) -> Tensor:
+        """As ``embed``; ``losses`` get those of streams."""
         x: Tensor = cast(Any, self.backbone).embed(batch.token_ids)
         for name, stream in self.streams.items():
             media = batch.media[name]
-            slots = stream(media.values, media.grids)
+            given = stream(media.values, media.grids)
+            slots = output_of(given)
+            if isinstance(given, WithLosses):
+                losses |= {f"streams.{name}.{own}": loss for own, loss in given.losses.items()}
             cast(Stream, stream).check_number(slots, media)
             x = x.index_copy(0, media.slots, slots.to(x.dtype))
         return x
 
     def hidden(self, batch: PackedBatch) -> Tensor:
         """Hidden states of the row: [T, D]."""
-        return self._read(self.embed(batch), batch.position_ids, Segments(batch.lengths))
+        return self._hidden(batch, {})
+
+    def _hidden(self, batch: PackedBatch, losses: dict[str, Tensor]) -> Tensor:
+        """As ``hidden``; ``losses`` get those of all parts."""
+        return self._read(self._embed(batch, losses), batch.position_ids, Segments(batch.lengths), losses)
 
     def forward(self, batch: PackedBatch) -> TokenLosses:
-        """Losses of the positions that the loss looks at, in the order of the row.
+        """Losses of the positions that the loss looks at, in the order of the row; where gradients are taken, with
+        those that parts hand on (``WithLosses``) in ``total``.
 
         Where ranks share rows, ``total`` is the sum over this rank's part.
+
+        Raises:
+            PluginError: as of ``embed``, or parts hand on losses and ranks share rows.
         """
+        own: dict[str, Tensor] = {}
         if self.row_ranks is None:
-            return self._losses(self.hidden(batch), batch)
+            return with_own(self._losses(self._hidden(batch, own), batch), own)
         slots = {name: cast(Stream, stream).connector.slots for name, stream in self.streams.items()}
         part = part_of(batch, self.row_ranks, cast(Mapping[str, SlotCount], slots))
-        hidden = self._read(self.embed(part.seen)[part.own], part.position_ids, part.segments)
+        hidden = self._read(self._embed(part.seen, own)[part.own], part.position_ids, part.segments, own)
+        refuse_shared(own)
         return of_whole_row(self._losses(hidden, part), batch, self.row_ranks)
 
-    def _read(self, x: Tensor, position_ids: Tensor, segments: Segments) -> Tensor:
-        hidden: Tensor = self.backbone(x, position_ids, segments)
+    def _read(self, x: Tensor, position_ids: Tensor, segments: Segments, losses: dict[str, Tensor]) -> Tensor:
+        given = self.backbone(x, position_ids, segments)
+        hidden: Tensor = output_of(given)
+        if isinstance(given, WithLosses):
+            found = losses_of(given, self.title, self.backbone, filled=len(x) > 0)
+            losses |= {f"backbone.{name}": loss for name, loss in found.items()}
+            if self.touch_around_blocks:
+                return touched(hidden, self.backbone, leave=getattr(self.backbone, "blocks", ()))
         return touched(hidden, self.backbone) if self.touch_backbone else hidden
 
     def _losses(self, hidden: Tensor, row: PackedBatch | RowPart) -> TokenLosses:

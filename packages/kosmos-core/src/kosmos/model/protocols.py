@@ -1,4 +1,5 @@
-"""What the model expects of its parts. Tensor letters as everywhere:
+"""What the model expects of its parts, each of which may hand on losses of its own (``WithLosses``). Tensor letters as
+everywhere:
 
 T = tokens in a row, N = encoder cells, M = token slots, D = model width, V = vocabulary.
 """
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from kosmos.data.slots import SlotCount
+from kosmos.model.own_losses import WithLosses
 from kosmos.model.segments import Segments
 
 
@@ -36,7 +38,7 @@ class Encoder(Protocol):
     # (positions, interpolated); None where it is not to be had. A run that begins with the weights of another asks for
     # those whose shapes differ.
 
-    def __call__(self, values: Tensor, grids: Tensor) -> Tensor:
+    def __call__(self, values: Tensor, grids: Tensor) -> Tensor | WithLosses:
         """values [N, *cell], grids int64 [items, 3] on the CPU, N = sum of their products -> [N, width].
 
         N and items may be 0; the result is then empty. A parameter that gets no gradient counts as one with zeros.
@@ -50,7 +52,7 @@ class Connector(Protocol):
     slots: SlotCount
     """How many slots an item fills; the planner counts with the same object."""
 
-    def __call__(self, features: Tensor, grids: Tensor) -> Tensor:
+    def __call__(self, features: Tensor, grids: Tensor) -> Tensor | WithLosses:
         """features [N, width_in], grids int64 [items, 3] on the CPU -> [M, width_out]. May be empty."""
         ...
 
@@ -83,7 +85,9 @@ class Backbone(Protocol):
         """int [T] -> [T, D]."""
         ...
 
-    def __call__(self, x: Tensor, position_ids: Tensor, segments: Segments, cache: Any | None = None) -> Tensor:
+    def __call__(
+        self, x: Tensor, position_ids: Tensor, segments: Segments, cache: Any | None = None
+    ) -> Tensor | WithLosses:
         """[T, D] -> hidden states [T, D], ready for the output projection.
 
         ``segments`` holds the lengths of the documents in the row: no attention crosses them.

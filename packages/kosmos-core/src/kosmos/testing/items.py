@@ -5,9 +5,10 @@ Letters: N = cells of a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,7 +153,7 @@ def comparable(make: Callable[[], Any], items: Sequence[Item]) -> tuple[Any, boo
     try:
         encoder.double()
         with torch.no_grad():
-            exact = bool(torch.isfinite(encoder(*row(items[:1], items[0], exact=True))).all())
+            exact = bool(torch.isfinite(output(encoder, *row(items[:1], items[0], exact=True))).all())
     except (RuntimeError, TypeError, ValueError, NotImplementedError):
         exact = False
     encoder = make()  # the trial may have changed buffers
@@ -160,14 +161,53 @@ def comparable(make: Callable[[], Any], items: Sequence[Item]) -> tuple[Any, boo
     if exact:
         encoder.double()
     with torch.no_grad():
-        first, second = (encoder(*row(items[:2], items[0], exact=exact)) for _ in range(2))
+        first, second = (output(encoder, *row(items[:2], items[0], exact=exact)) for _ in range(2))
     if not torch.equal(first, second):
         encoder.eval()
     return encoder, exact
 
 
-def gradients(module: Any, out: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """Gradients of ``(out * weights).sum()`` by name; a missing one is zero.
+def output(module: Any, *arguments: Any) -> Tensor:
+    """What a part gives, without losses of its own."""
+    from kosmos.model.own_losses import output_of
+
+    found: Tensor = output_of(module(*arguments))
+    return found
+
+
+def with_losses(module: Any, values: Tensor, grids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """What a part gives for a row, and its own losses.
+
+    Raises:
+        BrokenPromise: they are none that a step can minimize.
+    """
+    from kosmos.model.own_losses import losses_of, output_of
+
+    given = module(values, grids)
+    try:
+        losses = losses_of(given, type(module).__name__, module, filled=len(grids) > 0)
+    except PluginError as error:
+        raise BrokenPromise(str(error)) from error
+    return output_of(given), losses
+
+
+def check_sums(packed: Mapping[str, Tensor], alone: Sequence[Mapping[str, Tensor]], most: float) -> None:
+    """Raises BrokenPromise where losses of a row differ from the sums of those of its items by more than so much of the
+    largest."""
+    for name in sorted({*packed, *(name for losses in alone for name in losses)}):
+        mine, items = float(packed.get(name, 0.0)), [float(losses.get(name, 0.0)) for losses in alone]
+        off = abs(mine - sum(items)) / max(abs(mine), *map(abs, items), 1e-30)
+        if not off <= most:
+            raise BrokenPromise(
+                f"its loss {name} is {mine:.6g} for the row and {sum(items):.6g} as the sum of its items one by one; "
+                "give the sum over items, not their mean"
+            )
+
+
+def gradients(
+    module: Any, out: Tensor, weights: Tensor, losses: Mapping[str, Tensor] = MappingProxyType({})
+) -> dict[str, Tensor]:
+    """Gradients of ``(out * weights).sum()`` and of losses beside it by name; a missing one is zero.
 
     Raises:
         BrokenPromise: the module keeps tensors of an earlier row, to which they lead.
@@ -177,10 +217,13 @@ def gradients(module: Any, out: Tensor, weights: Tensor) -> dict[str, Tensor]:
     from kosmos.model.failures import raise_as_kept
 
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    if not named or not out.requires_grad:
+    sums = [loss for loss in losses.values() if loss.requires_grad]
+    if out.requires_grad:
+        sums.insert(0, (out * weights.to(out.dtype)).sum())
+    if not named or not sums:
         return {name: torch.zeros_like(p) for name, p in named.items()}
     try:
-        found = torch.autograd.grad((out * weights.to(out.dtype)).sum(), list(named.values()), allow_unused=True)
+        found = torch.autograd.grad(sums, list(named.values()), allow_unused=True)
     except RuntimeError as error:
         try:
             raise_as_kept(error, module)

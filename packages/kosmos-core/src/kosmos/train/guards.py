@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -87,9 +88,13 @@ class Guard:
         self.norms: deque[float] = deque(maxlen=WINDOW)
         self.in_turn = 0
 
-    def look(self, loss: float, norm: float) -> Finding | None:
-        """None where the step may be taken."""
-        found = self._find(loss, norm)
+    def look(self, loss: float, norm: float, of_modules: Mapping[str, float] = MappingProxyType({})) -> Finding | None:
+        """None where the step may be taken.
+
+        Args:
+            of_modules: losses of parts of the model, by name.
+        """
+        found = self._find(loss, norm, of_modules)
         if found is None:
             self.losses.append(loss)
             self.norms.append(norm)
@@ -100,9 +105,11 @@ class Guard:
             return Finding(found.kind, "stop", f"{found.text}, {self.in_turn} steps in turn (guard.at_most)")
         return found
 
-    def _find(self, loss: float, norm: float) -> Finding | None:
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            return Finding("non_finite", self.config.non_finite, f"loss {loss:g}, gradient norm {norm:g}: not finite")
+    def _find(self, loss: float, norm: float, of_modules: Mapping[str, float]) -> Finding | None:
+        wrong = [f"{name} {value:g}, " for name, value in of_modules.items() if not math.isfinite(value)]
+        if wrong or not (math.isfinite(loss) and math.isfinite(norm)):
+            text = f"loss {loss:g}, {''.join(wrong)}gradient norm {norm:g}: not finite"
+            return Finding("non_finite", self.config.non_finite, text)
         for what, value, before, times in (
             ("loss", loss, self.losses, self.config.spike),
             ("gradient norm", norm, self.norms, self.config.norm_spike),

@@ -27,7 +27,7 @@ from kosmos.names import listed
 from kosmos.runtime.generators import own_draws
 from kosmos.runtime.parallel import Parallel
 from kosmos.train import gradients, memory
-from kosmos.train.backward import Backward
+from kosmos.train.backward import Backward, Computed
 from kosmos.train.broken import broken
 from kosmos.train.by_ranks import first, union
 from kosmos.train.compiling import compilations, compile_blocks, try_kernels
@@ -141,7 +141,7 @@ class Trainer:
         with own_draws():
             self._set_learning_rate()
             self.optimizer.zero_grad(set_to_none=True)
-            batches, losses = self._backward_all(rows, [to_tensors(row.arrays) for row in rows], max(1, units))
+            batches, computed = self._backward_all(rows, [to_tensors(row.arrays) for row in rows], max(1, units))
             self.at("update")
             norms_on_device = self._gradient_norms()
             # While a GPU computes the gradients, all is done that does not depend on them.
@@ -149,14 +149,14 @@ class Trainer:
                 self.optimizer.prepare()
             spent = Spent(self.flops.count(batches), self.feeder.waited_s, memory.peak_bytes(self.device))
             metrics, everyone = sum_up(
-                rows, batches, [arrived() for arrived in losses], spent,
+                rows, batches, computed, spent,
                 targets=targets, parallel=self.parallel, settings=self.config.data,
                 mixture=self.feeder.feed.mixture, learning=self.learning,
             )  # fmt: skip
             if self.tokens is not None:
                 metrics["tokens_so_far"] = self.tokens = self.tokens + metrics["tokens"]
             norm, *by_part = norms_on_device.tolist()
-            skipped = self._is_wrong(metrics["loss"], norm, batches, dict(zip(self.parts, by_part, strict=False)))
+            skipped = self._is_wrong(metrics, norm, batches, dict(zip(self.parts, by_part, strict=False)))
             if not skipped and self.release is None:
                 if (most := self.config.train.clip_norm) is not None:
                     gradients.clip(self.optimizer, norm, most)
@@ -214,9 +214,12 @@ class Trainer:
             raise_as_its_own(error, f"train.optimizer: {self.config.train.optimizer.name}", "step")
             raise
 
-    def _is_wrong(self, loss: float, norm: float, batches: list[PackedBatch], norms: dict[str, float]) -> bool:
+    def _is_wrong(
+        self, metrics: Mapping[str, Any], norm: float, batches: list[PackedBatch], norms: dict[str, float]
+    ) -> bool:
         """Whether to leave the update out. Raises as ``train_step``."""
-        found = self.guard.look(loss, norm)
+        loss = metrics["loss"]
+        found = self.guard.look(loss, norm, metrics.get("module_losses", {}))
         if found is None:
             return False
         if found.action == "skip" and (self.release is not None or (found.kind == "non_finite" and self.broken())):
@@ -246,7 +249,7 @@ class Trainer:
 
     def _backward_all(
         self, rows: list[Row], batches: list[PackedBatch], targets: int
-    ) -> tuple[list[PackedBatch], list[Callable[[], Tensor]]]:
+    ) -> tuple[list[PackedBatch], Computed]:
         """Add the gradients of all rows. Returns them, in smaller parts where memory asked for it, and their losses.
 
         Raises:
@@ -255,8 +258,8 @@ class Trainer:
         while True:
             pieces = [p for row, batch in zip(rows, batches, strict=True) for p in self.passes.of(row.lane, batch)]
             try:
-                losses = self.backward.add(self.step, pieces, targets, as_one=self.passes.at_once)
-                return [batch for _, batch in pieces], losses
+                computed = self.backward.add(self.step, pieces, targets, as_one=self.passes.at_once)
+                return [batch for _, batch in pieces], computed
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise

@@ -124,6 +124,7 @@ def distribute(
     for stream in _streams(model):
         stream.touch = True
     part = share_rows(model, parallel, settings, device)
+    model.touch_around_blocks = settings.strategy != "ddp"
     if settings.strategy == "ddp":
         materialize(model, device, draw=draw)
         return _replicate(model.to(device), device, part)

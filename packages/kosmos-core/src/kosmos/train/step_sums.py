@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -14,7 +14,9 @@ from kosmos.data.lane import Row
 from kosmos.data.mixture import Mixture
 from kosmos.evaluate.meters import LossMeter
 from kosmos.model.objectives import Learning
+from kosmos.model.own_losses import sums_of
 from kosmos.runtime.parallel import Parallel
+from kosmos.train.backward import Computed
 from kosmos.train.balance import Cells, balance_of, cells_of
 from kosmos.train.flops import Counted
 from kosmos.train.objective import Told, figures_of, told_of
@@ -48,12 +50,14 @@ class _Sums(NamedTuple):
     """Of each row: the same by the number of the source, where these have weights."""
     told: Told
     """Of nothing without an objective."""
+    own: Mapping[str, float]
+    """Losses that parts of the model handed on."""
 
 
 def sum_up(
     rows: Sequence[Row],
     batches: Sequence[PackedBatch],
-    per_token: Sequence[Tensor],
+    computed: Computed,
     spent: Spent,
     *,
     targets: int,
@@ -67,7 +71,7 @@ def sum_up(
     Args:
         rows: of this rank.
         batches: the same, in smaller parts where memory asked for it.
-        per_token: the losses of each [n], and those of a reference [2, n], on the CPU.
+        computed: of them.
         targets: of all ranks.
         mixture: that the rows are drawn from.
         learning: the objective, whose mean over units is the loss then.
@@ -75,7 +79,7 @@ def sum_up(
     Returns:
         Fields of the row of metrics, and what each rank has spent.
     """
-    meter = LossMeter()
+    meter, per_token = LossMeter(), [arrived() for arrived in computed.per_token]
     if learning is not None:
         loss, told = told_of(learning, batches, per_token, meter)
     else:
@@ -92,6 +96,7 @@ def sum_up(
         used=sum(row.used for row in rows),
         used_of=[row.used_of for row in rows],
         told=told,
+        own=sums_of(computed.own),
     )
     everyone = parallel.gather((spent, own))
     groups = [sums for _, sums in everyone][:: parallel.sharing]  # a group has the same rows
@@ -101,6 +106,7 @@ def sum_up(
     return {
         "loss": sum(sums.loss for sums in groups) / max(1, units),
         **({} if learning is None else {"objective": figures_of([sums.told for sums in groups])}),
+        **_of_modules([sums.own for sums in groups], units),
         "tokens": tokens,
         "text_tokens": tokens - media,
         "media_tokens": media,
@@ -123,6 +129,13 @@ def _losses(batches: Sequence[PackedBatch], per_token: Sequence[Tensor], meter: 
     for batch, losses in zip(batches, found, strict=True):
         meter.add(batch.documents, batch.trained.numpy(), losses)
     return float(sum(losses.sum() for losses in found))
+
+
+def _of_modules(own: Sequence[Mapping[str, float]], units: int) -> dict[str, Any]:
+    """Losses of parts of the model, where there are any, by what the step's loss is a mean over."""
+    names = sorted(set().union(*own))
+    means = {name: sum(sums.get(name, 0.0) for sums in own) / max(1, units) for name in names}
+    return {"module_losses": means} if means else {}
 
 
 def _drawn(batches: Sequence[PackedBatch]) -> Counter[str]:

@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kosmos.errors import cause, own_line
+from kosmos.errors import PluginError, cause, own_line
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.continuing import Continuing, Launched, OneShape
+from kosmos.model.own_losses import losses_of, output_of
 from kosmos.model.segments import Segments
 from kosmos.model.weights import drawn_later, materialize, without_memory
 from kosmos.names import listed
 from kosmos.testing.interrupted import undisturbed
-from kosmos.testing.items import apart, silence
+from kosmos.testing.items import apart, output, silence
 from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.subjects import ComponentUnderTest
 
@@ -77,8 +78,7 @@ def long_documents(module: Any, tokens: int) -> Iterator[None]:
 
 def hidden_states(module: Any, tokens: Tensor, lengths: Sequence[int]) -> Tensor:
     positions = torch.cat([torch.arange(length) for length in lengths])
-    hidden: Tensor = module(module.embed(tokens), positions, Segments(tuple(lengths)))
-    return hidden
+    return output(module, module.embed(tokens), positions, Segments(tuple(lengths)))
 
 
 @rule("backbone", "shapes", "embed gives [T, D], hidden states are [T, D] and the output weight is [V, D]")
@@ -152,7 +152,7 @@ def cache_changes_nothing(backbone: ComponentUnderTest) -> None:
             whole, cache, parts = hidden_states(module, tokens, [length]), module.new_cache(), []
             for begin, end in pairwise((0, *ends)):
                 x, positions = module.embed(tokens[begin:end]), torch.arange(begin, end)
-                parts.append(module(x, positions, Segments((end - begin,)), cache))
+                parts.append(output(module, x, positions, Segments((end - begin,)), cache))
         for part, (begin, end) in zip(parts, pairwise((0, *ends)), strict=True):
             if not (error := apart(whole[begin:end], part)) <= TOLERANCE:
                 which = f"token {end}" if end - begin == 1 else f"tokens {begin + 1} to {end}"
@@ -213,8 +213,15 @@ def _continued(module: Any, steps: Continuing, documents: Sequence[Tensor]) -> I
 @rule("backbone", "gradient-everywhere", "every trainable parameter gets a gradient")
 def gradient_reaches_everything(backbone: ComponentUnderTest) -> None:
     module, tokens = fresh(backbone), some_tokens()
-    logits = hidden_states(module, tokens, LENGTHS) @ module.output_weight().T
-    torch.autograd.backward(torch.nn.functional.cross_entropy(logits, tokens.roll(1)))
+    positions = torch.cat([torch.arange(length) for length in LENGTHS])
+    given = module(module.embed(tokens), positions, Segments(LENGTHS))
+    try:
+        losses = losses_of(given, type(module).__name__, module, filled=True)
+    except PluginError as error:
+        raise BrokenPromise(str(error)) from error
+    logits = output_of(given) @ module.output_weight().T
+    total = sum(losses.values(), torch.nn.functional.cross_entropy(logits, tokens.roll(1)))
+    torch.autograd.backward(total)
     missing = [n for n, p in module.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
     if missing:
         raise BrokenPromise(f"no gradient reaches {', '.join(missing[:3])}")

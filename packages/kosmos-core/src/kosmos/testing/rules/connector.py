@@ -19,7 +19,7 @@ from safetensors.torch import load_model, save_model
 from kosmos.data.processor import Grid
 from kosmos.errors import cause
 from kosmos.testing.interrupted import undisturbed
-from kosmos.testing.items import Item, apart, gradients, row, silence, told
+from kosmos.testing.items import Item, apart, check_sums, gradients, output, row, silence, told, with_losses
 from kosmos.testing.promise import BrokenPromise, rule
 from kosmos.testing.search import rows_of, search
 from kosmos.testing.subjects import ComponentUnderTest
@@ -51,7 +51,7 @@ def slots_as_counted(connector: ComponentUnderTest) -> None:
         raise BrokenPromise(f"slots cannot be pickled: {cause(error)}") from error
 
     def check(items: Sequence[Item]) -> None:
-        out = module(*row(items, features()[0]))
+        out = output(module, *row(items, features()[0]))
         counts = [slots(item.grid) for item in items]
         for item, count in zip(items, counts, strict=True):
             if not isinstance(count, Integral):
@@ -75,24 +75,28 @@ def given_stays(connector: ComponentUnderTest) -> None:
 @rule("connector", "zero-length", "no items at all give [0, width], forward and backward")
 def zero_length(connector: ComponentUnderTest) -> None:
     module = fresh(connector)
-    out = module(*row([], features()[0]))
+    out, losses = with_losses(module, *row([], features()[0]))
+    if wrong := next((name for name, loss in losses.items() if loss != 0), None):
+        raise BrokenPromise(f"no items give the loss {wrong} {float(losses[wrong]):.3g}; expected 0")
     if tuple(out.shape) != (0, WIDTH_OUT):
         raise BrokenPromise(f"no items give {list(out.shape)}; expected [0, {WIDTH_OUT}]")
-    for name, gradient in gradients(module, out, torch.zeros(out.shape)).items():
+    for name, gradient in gradients(module, out, torch.zeros(out.shape), losses).items():
         if not gradient.isfinite().all() or gradient.any():
             raise BrokenPromise(f"no items give the parameter {name} a gradient that is not zero")
 
 
-@rule("connector", "packed-equals-alone", "items in one row fill their slots as they do one by one")
+@rule("connector", "packed-equals-alone", "items in one row fill their slots as one by one, and their losses add up")
 def packed_equals_alone(connector: ComponentUnderTest) -> None:
     module = fresh(connector)
 
     def check(items: Sequence[Item]) -> None:
-        packed = module(*row(items, items[0]))
-        alone = torch.cat([module(*row([item], item)) for item in items])
+        packed, losses = with_losses(module, *row(items, items[0]))
+        each = [with_losses(module, *row([item], item)) for item in items]
+        alone = torch.cat([out for out, _ in each])
         if packed.shape != alone.shape or not apart(packed, alone) <= TOLERANCE:
             error = apart(packed, alone) if packed.shape == alone.shape else float("inf")
             raise BrokenPromise(f"{told(items)}: slots differ by {error:.2g} of the largest")
+        check_sums(losses, [own for _, own in each], TOLERANCE)
 
     search(rows_of(features(), least=2), check, most=20)
 
@@ -100,8 +104,8 @@ def packed_equals_alone(connector: ComponentUnderTest) -> None:
 @rule("connector", "gradient-everywhere", "every trainable parameter gets a gradient")
 def gradient_reaches_everything(connector: ComponentUnderTest) -> None:
     module = fresh(connector)
-    out = module(*row(features(), features()[0]))
-    found = gradients(module, out, torch.randn(out.shape, generator=torch.Generator().manual_seed(1)))
+    out, losses = with_losses(module, *row(features(), features()[0]))
+    found = gradients(module, out, torch.randn(out.shape, generator=torch.Generator().manual_seed(1)), losses)
     if missing := [name for name, gradient in found.items() if not gradient.any()]:
         raise BrokenPromise(f"no gradient reaches {', '.join(missing[:3])}")
 
@@ -110,7 +114,7 @@ def gradient_reaches_everything(connector: ComponentUnderTest) -> None:
 def threads(connector: ComponentUnderTest) -> None:
     module, items = fresh(connector), features()
     mine, others = row(items[:3], items[0]), row(items[3:], items[0])
-    undisturbed(module, lambda: module(*mine), lambda: module(*others), "the slots")
+    undisturbed(module, lambda: output(module, *mine), lambda: output(module, *others), "the slots")
 
 
 @rule("connector", "state-round-trips", "what is saved of it and loaded into a new one gives the same slots")
@@ -120,7 +124,7 @@ def state_round_trips(connector: ComponentUnderTest) -> None:
         file = str(Path(folder) / "connector.safetensors")
         save_model(first, file)
         load_model(second, file)
-        out, again = (module.eval()(*row(features(), features()[0])) for module in (first, second))
+        out, again = (output(module.eval(), *row(features(), features()[0])) for module in (first, second))
     if not torch.equal(out, again):
         raise BrokenPromise(f"slots differ by {apart(out, again):.2g} of the largest")
 

@@ -19,7 +19,9 @@ from torch import Tensor
 from kosmos.data.processor import Grid
 from kosmos.errors import cause, own_line
 from kosmos.testing.interrupted import undisturbed
-from kosmos.testing.items import Item, apart, comparable, exchanged, full_row, gradients, row, same, silence, told
+from kosmos.testing.items import (
+    Item, apart, check_sums, comparable, exchanged, full_row, gradients, output, row, same, silence, told, with_losses,
+)  # fmt: skip
 from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.search import rows_of, search
 from kosmos.testing.subjects import EncoderUnderTest
@@ -40,7 +42,7 @@ def width_and_count(encoder: EncoderUnderTest) -> None:
         types = _types_of(module, autocast)
         for items in (encoder.items[:1], encoder.items[:3], *([] if autocast else [full_row(encoder.items)])):
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                out = module(*row(items, encoder.items[0]))
+                out = output(module, *row(items, encoder.items[0]))
             expected = (sum(item.grid.cells for item in items), module.width)
             if tuple(out.shape) != expected or out.dtype not in types:
                 given, where = f"{_named(out.dtype)} {list(out.shape)}", " under bf16 autocast" if autocast else ""
@@ -74,7 +76,7 @@ def given_stays(encoder: EncoderUnderTest) -> None:
 def _forward(module: Any, items: Sequence[Item], values: Tensor, grids: Tensor) -> Tensor:
     """An error is told with the row where some of its values are made up: it may be of them."""
     try:
-        out: Tensor = module(values, grids)
+        out = output(module, values, grids)
     except Exception as error:  # a seam: the plugin's own code
         if not any(item.made_up for item in items):
             raise
@@ -88,11 +90,13 @@ def zero_length(encoder: EncoderUnderTest) -> None:
     for autocast in (False, True):
         module = encoder.fresh()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            out = module(*row([], encoder.items[0]))
+            out, losses = with_losses(module, *row([], encoder.items[0]))
+        if wrong := next((name for name, loss in losses.items() if loss != 0), None):
+            raise BrokenPromise(f"no items give the loss {wrong} {float(losses[wrong]):.3g}; expected 0")
         if tuple(out.shape) != (0, module.width):
             raise BrokenPromise(f"no items give {list(out.shape)}; expected [0, {module.width}]")
-        if out.requires_grad:
-            out.sum().backward()
+        if sums := [x.sum() for x in (out, *losses.values()) if x.requires_grad]:
+            torch.autograd.backward(sums)
         for name, parameter in module.named_parameters():
             if parameter.grad is not None and (not parameter.grad.isfinite().all() or parameter.grad.any()):
                 raise BrokenPromise(f"no items give the parameter {name} a gradient that is not zero")
@@ -105,21 +109,24 @@ def _finite_buffers(module: Any) -> None:
             raise BrokenPromise(f"no items make the buffer {name} not finite")
 
 
-@rule("encoder", "packed-equals-alone", "items in one row have the features and gradients that they have one by one")
+@rule("encoder", "packed-equals-alone", "items in one row have the features, gradients and losses that they have one by one")
 def packed_equals_alone(encoder: EncoderUnderTest) -> None:
     module, exact = comparable(encoder.fresh, encoder.items)
 
     def check(items: Sequence[Item]) -> None:
         values, grids = row(items, encoder.items[0], exact=exact)
-        packed = module(values, grids)
-        alone = torch.cat([module(*row([item], item, exact=exact)) for item in items])
+        packed, losses = with_losses(module, values, grids)
+        each = [with_losses(module, *row([item], item, exact=exact)) for item in items]
+        alone, own = torch.cat([out for out, _ in each]), [losses for _, losses in each]
         if packed.shape != alone.shape:
             raise BrokenPromise(f"{told(items)}: {list(packed.shape)} packed, {list(alone.shape)} one by one")
         precision = packed.dtype if packed.dtype in TOLERANCE else torch.float32
         if not apart(packed, alone) <= TOLERANCE[precision]:
             raise BrokenPromise(f"{told(items)}: features differ by {apart(packed, alone):.2g} of the largest")
+        check_sums(losses, own, GRADIENT_TOLERANCE[precision])
+        sums = {name: sum((one[name] for one in own if name in one), packed.new_zeros(())) for name in losses}
         weights = _weights(packed)
-        mine, theirs = gradients(module, packed, weights), gradients(module, alone, weights)
+        mine, theirs = gradients(module, packed, weights, losses), gradients(module, alone, weights, sums)
         largest = max((float(g.abs().max()) for g in theirs.values() if g.numel()), default=0.0)
         for name, gradient in mine.items():
             error = float((gradient - theirs[name]).abs().max()) / max(largest, 1e-30) if gradient.numel() else 0.0
@@ -205,8 +212,8 @@ def finite_in_both_types(encoder: EncoderUnderTest) -> None:
         module = encoder.fresh()
         silence(module)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            out = module(*row(items, items[0]))
-        named = {"the features": out, **gradients(module, out.float(), _weights(out))}
+            out, losses = with_losses(module, *row(items, items[0]))
+        named = {"the features": out, **gradients(module, out.float(), _weights(out), losses)}
         for name, tensor in named.items():
             if not tensor.isfinite().all():
                 what = name if tensor is out else f"the gradient of {name}"
@@ -222,8 +229,8 @@ def gradient_reaches_everything(encoder: EncoderUnderTest) -> None:
         if not missing:
             break
         items = encoder.items[begin : begin + 4]
-        out = module(*row(items, items[0]))
-        missing -= {name for name, g in gradients(module, out, _weights(out)).items() if g.any()}
+        out, losses = with_losses(module, *row(items, items[0]))
+        missing -= {name for name, g in gradients(module, out, _weights(out), losses).items() if g.any()}
     if missing:
         shown = ", ".join(sorted(missing)[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         raise BrokenPromise(f"no gradient over {len(encoder.items)} items: {shown}; train it, or freeze it")
@@ -241,8 +248,7 @@ def threads(encoder: EncoderUnderTest) -> None:
 
         def run(items: Sequence[Item], autocast: bool = autocast) -> Tensor:
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                out: Tensor = module(*row(items, like, exact=exact and not autocast))
-            return out
+                return output(module, *row(items, like, exact=exact and not autocast))
 
         for others in (encoder.items[1:4], encoder.items[:0]):
             undisturbed(module, partial(run, encoder.items[:2]), partial(run, others), "the features")
@@ -257,7 +263,7 @@ def state_round_trips(encoder: EncoderUnderTest) -> None:
         file = Path(folder) / "encoder.safetensors"
         save_model(first, str(file))
         load_model(second, str(file))
-        out, again = (module.eval()(*row(items, items[0])) for module in (first, second))
+        out, again = (output(module.eval(), *row(items, items[0])) for module in (first, second))
     if not torch.equal(out, again):
         raise BrokenPromise(f"features differ by {apart(out, again):.2g} of the largest; is a tensor no buffer?")
 
@@ -271,8 +277,8 @@ def recomputation_changes_nothing(encoder: EncoderUnderTest) -> None:
     found = []
     for on in (False, True):
         module.set_gradient_checkpointing(on)
-        out = module(*row(items, items[0], exact=exact))
-        found.append({"the features": out.detach(), **gradients(module, out, _weights(out))})
+        out, losses = with_losses(module, *row(items, items[0], exact=exact))
+        found.append({"the features": out.detach(), **gradients(module, out, _weights(out), losses)})
         module(*row([], items[0], exact=exact))
     for name, plain in found[0].items():
         if not (error := apart(plain, found[1][name])) <= TOLERANCE[torch.float64 if exact else torch.float32]:
@@ -291,11 +297,11 @@ def compiles(encoder: EncoderUnderTest) -> None:
         raise BrokenPromise("says compiles = True and has no blocks, which are what a run compiles")
     rows = (encoder.items[:2], encoder.items[1:4], encoder.items[:0])
     with torch.no_grad():
-        plain = [module(*row(items, encoder.items[0])) for items in rows]
+        plain = [output(module, *row(items, encoder.items[0])) for items in rows]
         for block in blocks:
             block.compile(backend="aot_eager")  # traced as ever; what a compiler then makes of it is the compiler's
         for items, before in zip(rows, plain, strict=True):
-            after = module(*row(items, encoder.items[0]))
+            after = output(module, *row(items, encoder.items[0]))
             if before.shape != after.shape or not apart(before, after) <= 1e-3:
                 off = apart(before, after)
                 raise BrokenPromise(f"{told(items)}: {list(after.shape)}, {off:.2g} of the largest apart")

@@ -23,7 +23,7 @@ from kosmos.data.transfer import to_device
 from kosmos.errors import cause
 from kosmos.model.segments import Segments
 from kosmos.testing.fake_gpu import CUDA, fake_gpu, put_on
-from kosmos.testing.items import row
+from kosmos.testing.items import output, row
 from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.rules import backbone as backbones
 from kosmos.testing.rules import connector as connectors
@@ -78,7 +78,7 @@ def _line(error: BaseException) -> str:
 
 def _on(values: torch.Tensor, grids: torch.Tensor) -> Callable[[Any], torch.Tensor]:
     """Call a part with these, as a row on the GPU has them: ``grids`` stay on the CPU."""
-    return lambda module: module(to_device(values, CUDA), grids.clone())
+    return lambda module: output(module, to_device(values, CUDA), grids.clone())
 
 
 @rule("encoder", "gpu", SAYS)
@@ -103,8 +103,7 @@ def backbone_on_a_gpu(backbone: ComponentUnderTest) -> None:
 
     def run(module: Any) -> torch.Tensor:
         x = module.embed(to_device(backbones.some_tokens(), CUDA))
-        hidden: torch.Tensor = module(x, to_device(positions, CUDA), Segments(lengths))
-        return hidden
+        return output(module, x, to_device(positions, CUDA), Segments(lengths))
 
     _check(lambda: backbones.fresh(backbone), run)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kosmos.testing.items import row, same
+from kosmos.testing.items import output, row, same
 from kosmos.testing.promise import BrokenPromise, rule
 from kosmos.testing.rules import backbone as backbones
 from kosmos.testing.rules import connector as connectors
@@ -82,7 +82,7 @@ def encoder_weights(encoder: EncoderUnderTest) -> None:
 @rule("encoder", "draws-by-seed", RUN)
 def encoder_draws(encoder: EncoderUnderTest) -> None:
     values, grids = row(encoder.items[:3], encoder.items[0])
-    _results_are_of_the_seed(encoder.build, lambda module: module(values.clone(), grids.clone()))
+    _results_are_of_the_seed(encoder.build, lambda module: output(module, values.clone(), grids.clone()))
 
 
 @rule("connector", "weights-by-seed", BUILT)
@@ -96,7 +96,7 @@ def connector_draws(connector: ComponentUnderTest) -> None:
         return connector.build(connectors.WIDTH_IN, connectors.WIDTH_OUT).double()
 
     values, grids = row(connectors.features(), connectors.features()[0])
-    _results_are_of_the_seed(make, lambda module: module(values.clone(), grids.clone()))
+    _results_are_of_the_seed(make, lambda module: output(module, values.clone(), grids.clone()))
 
 
 @rule("backbone", "weights-by-seed", BUILT)
