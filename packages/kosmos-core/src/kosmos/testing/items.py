@@ -195,7 +195,7 @@ def check_sums(packed: Mapping[str, Tensor], alone: Sequence[Mapping[str, Tensor
     """Raises BrokenPromise where losses of a row differ from the sums of those of its items by more than so much of the
     largest."""
     for name in sorted({*packed, *(name for losses in alone for name in losses)}):
-        mine, items = float(packed.get(name, 0.0)), [float(losses.get(name, 0.0)) for losses in alone]
+        mine, *items = (float(losses[name].detach()) if name in losses else 0.0 for losses in (packed, *alone))
         off = abs(mine - sum(items)) / max(abs(mine), *map(abs, items), 1e-30)
         if not off <= most:
             raise BrokenPromise(

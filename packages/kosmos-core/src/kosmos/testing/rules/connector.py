@@ -77,7 +77,7 @@ def zero_length(connector: ComponentUnderTest) -> None:
     module = fresh(connector)
     out, losses = with_losses(module, *row([], features()[0]))
     if wrong := next((name for name, loss in losses.items() if loss != 0), None):
-        raise BrokenPromise(f"no items give the loss {wrong} {float(losses[wrong]):.3g}; expected 0")
+        raise BrokenPromise(f"no items give the loss {wrong} {float(losses[wrong].detach()):.3g}; expected 0")
     if tuple(out.shape) != (0, WIDTH_OUT):
         raise BrokenPromise(f"no items give {list(out.shape)}; expected [0, {WIDTH_OUT}]")
     for name, gradient in gradients(module, out, torch.zeros(out.shape), losses).items():
