@@ -14,12 +14,22 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from kosmos import BackboneSpec, ConnectorSpec, EncoderSpec, OnePerCell, Segments, WithLosses, hookimpl, make_run, run_block
+from kosmos import (
+    BackboneSpec,
+    ConnectorSpec,
+    EncoderSpec,
+    OnePerCell,
+    Segments,
+    WithLosses,
+    hookimpl,
+    make_run,
+    run_block,
+)
 from kosmos.compose import Composition, compose
 from kosmos.errors import PluginError
 from kosmos.model.decoder import Decoder
@@ -54,7 +64,7 @@ class Committed(nn.Module):
 
     input = CELL
     compiles = True
-    FAULTS: dict[str, Callable[[Tensor], Any]] = {
+    FAULTS: ClassVar[dict[str, Callable[[Tensor], Any]]] = {
         "": lambda loss: {"guess": loss},
         "name": lambda loss: {"Guess!": loss},
         "number": lambda loss: {"guess": 1.0},

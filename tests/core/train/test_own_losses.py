@@ -31,9 +31,7 @@ def trained(output: Path, *, threads: int = 1, **over: Any) -> list[dict[str, An
     return rows_of(output / "metrics.jsonl")
 
 
-def test_a_step_has_the_gradients_of_all_of_it_and_tells_means(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_has_the_gradients_of_all_of_it_and_tells_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kosmos.train.loop import Trainer
 
     seen: list[tuple[list[Any], dict[str, torch.Tensor]]] = []

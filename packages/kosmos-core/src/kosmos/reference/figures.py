@@ -13,8 +13,8 @@ COLUMNS = {
     "where it is not finite",
     "objective": "only with `train.objective`: means of what it tells of its units, and `cross_entropy`, the mean over "
     "the target tokens but those of worse answers",
-    "module_losses": "only where parts of the model hand on losses of their own: of each, by the part and its name, the "
-    "sum over the step over what `loss` is a mean over, in which it is not",
+    "module_losses": "only where parts of the model hand on losses of their own: the sum of each over the step, over "
+    "what `loss` is a mean over, by its part and name. They are minimized beside `loss`, and not in it",
     "loss_by_modality": "the loss, by the modalities that a document holds",
     "loss_by_source": "the loss, by the source of a document",
     "tokens": "tokens in the rows of the step, padding excluded",

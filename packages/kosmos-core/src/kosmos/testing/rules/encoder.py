@@ -20,8 +20,20 @@ from kosmos.data.processor import Grid
 from kosmos.errors import cause, own_line
 from kosmos.testing.interrupted import undisturbed
 from kosmos.testing.items import (
-    Item, apart, check_sums, comparable, exchanged, full_row, gradients, output, row, same, silence, told, with_losses,
-)  # fmt: skip
+    Item,
+    apart,
+    check_sums,
+    comparable,
+    exchanged,
+    full_row,
+    gradients,
+    output,
+    row,
+    same,
+    silence,
+    told,
+    with_losses,
+)
 from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.search import rows_of, search
 from kosmos.testing.subjects import EncoderUnderTest
@@ -109,7 +121,11 @@ def _finite_buffers(module: Any) -> None:
             raise BrokenPromise(f"no items make the buffer {name} not finite")
 
 
-@rule("encoder", "packed-equals-alone", "items in one row have the features, gradients and losses that they have one by one")
+@rule(
+    "encoder",
+    "packed-equals-alone",
+    "items in one row have the features, gradients and losses that they have one by one",
+)
 def packed_equals_alone(encoder: EncoderUnderTest) -> None:
     module, exact = comparable(encoder.fresh, encoder.items)
 
