@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kosmos import OptimizerSpec, hookimpl
+from kosmos import EncoderSpec, OptimizerSpec, hookimpl
 from kosmos.cli import main
 from kosmos.commands import generate
 from kosmos.components import KINDS as COMPONENTS
@@ -26,7 +26,7 @@ from kosmos.errors import ConfigError, PluginError
 from kosmos.options import check_options
 from kosmos.plugins import Registry, load_core
 from kosmos.templates import make_plugin
-from kosmos.testing import check_plugin
+from kosmos.testing import Conditions, check_plugin, promises_of
 from kosmos.train.run import train_model
 from support.command import SMALL, environment, install_plugin, kosmos
 from support.pages import GUIDE, KINDS, Block, blocks, installed_pages, kinds_with_a_page
@@ -241,6 +241,31 @@ def test_a_component_of_a_page_trains_with_its_options(
     result = train_model(small_run(tmp_path / "run", **over), registry=ticks_registry(page=Plugin))
     (row,) = rows_of(result.output / "metrics.jsonl")
     assert len({*row["learning_rate_by_part"].values()}) > 1
+
+
+def test_an_encoder_of_the_page_trains_with_its_own_loss(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = blocks("python", "own loss", KINDS / "encoder.md")
+    module = ModuleType("of_the_page")
+    exec(compile(block.text, str(block), "exec"), vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    class Plugin:
+        KOSMOS_API = 1
+
+        @hookimpl
+        def kosmos_encoders() -> list[EncoderSpec]:  # type: ignore[misc]
+            return [EncoderSpec(name="colours", target="of_the_page:Colours", summary="Of the page.")]
+
+    both = Registry.from_modules({"page": Plugin, "vision": "kosmos_vision.plugin"})
+    over = {"modalities": ["image"], "streams": {"image": {"encoder": "colours", "connector": "mlp"}}}
+    train_model(small_run(tmp_path / "run", **over, train={"steps": 1, "warmup_steps": 0}), registry=both)
+    (row,) = rows_of(tmp_path / "run" / "metrics.jsonl")
+    assert list(row["module_losses"]) == ["streams.image.encoder.colour"]
+    wanted = [p for p in promises_of(both, plugins=["page"], conditions=Conditions()) if "everywhere" in p.id or
+              "alone" in p.id]  # fmt: skip
+    assert [promise.verdict().outcome for promise in wanted] == ["passed"] * 2
 
 
 def test_the_tracker_of_its_page_has_its_rows_on_disk_once_it_is_flushed(registry: Registry, tmp_path: Path) -> None:
