@@ -148,6 +148,8 @@ def test_a_loss_of_the_router_that_is_not_added_is_said() -> None:
         backbone = HuggingFaceBackbone(20, config={**config, "num_key_value_heads": 1})
         told = [line for line in doubts(run, (), resumed=False, backbone=backbone) if "router" in line]
         assert len(told) == asks and all("output_router_logits, and the router's own loss is not" in x for x in told)
+        added = HuggingFaceBackbone(20, config={**config, "num_key_value_heads": 1}, router_loss=0.01)
+        assert not [line for line in doubts(run, (), resumed=False, backbone=added) if "router" in line]
 
 
 def test_experts_that_get_no_updates_are_said() -> None:

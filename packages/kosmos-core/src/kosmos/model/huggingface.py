@@ -21,7 +21,9 @@ from kosmos.model.cpu_kernels import WithKernels
 from kosmos.model.huggingface_check import check_apart, check_head, rope_types
 from kosmos.model.huggingface_kernels import offer_kernels
 from kosmos.model.huggingface_loading import fields_of, from_config_of, from_fields, from_weights, grow_vocabulary
+from kosmos.model.huggingface_router import balance_of
 from kosmos.model.lora import refuse_updates
+from kosmos.model.own_losses import WithLosses, output_of
 from kosmos.model.recompute import Recompute, options_of
 from kosmos.model.segments import Segments
 from kosmos.model.weights import filled_later, take_over
@@ -41,6 +43,9 @@ class HuggingFaceBackbone(WithKernels):
         model: id on the hub or a folder. Weights are read from safetensors alone; code never.
         config: build from this configuration with random weights instead: ``{"model_type": "llama", ..}``.
         pretrained: load the weights of ``model``; without, take only its configuration.
+        router_loss: of a mixture of experts: so many times transformers' own loss of the balance of its experts over a
+            row, times the tokens of the row, is minimized beside the loss of the tokens (``router_aux_loss_coef`` of
+            its configuration, often 0.001 to 0.02). It depends on what shares a row. None where it is frozen.
         dtype: of the parameters. float16 is none of them: without a scale of the loss, small gradients vanish in it.
     """
 
@@ -51,6 +56,7 @@ class HuggingFaceBackbone(WithKernels):
         model: str | None = None,
         config: dict[str, Any] | None = None,
         pretrained: bool = True,
+        router_loss: float | None = None,
         dtype: Literal["float32", "bfloat16", "float64"] = "float32",
     ) -> None:
         super().__init__()
@@ -72,6 +78,8 @@ class HuggingFaceBackbone(WithKernels):
         """Most tokens of a document that it has positions for; None where they have no end."""
         self.made_for: int | None = getattr(built.config, "max_position_embeddings", None)
         """Tokens of the longest document that it was made for, which rotary positions do not end at."""
+        self.router_loss = router_loss
+        self._balance = None if router_loss is None else balance_of(name, built, router_loss)
         self._recompute = False
         huggingface_attention.note_windows(built)
         offer_kernels(built)
@@ -96,7 +104,7 @@ class HuggingFaceBackbone(WithKernels):
 
     def forward(
         self, x: Tensor, position_ids: Tensor, segments: Segments, cache: DynamicCache | KeyValueBatch | None = None
-    ) -> Tensor:
+    ) -> Tensor | WithLosses:
         """[T, D] -> hidden states [T, D]; see ``kosmos.model.protocols.Backbone``.
 
         Raises:
@@ -107,7 +115,7 @@ class HuggingFaceBackbone(WithKernels):
             raise ConfigError(f"hf: a document of {longest} tokens; the model has positions for {self.longest}")
         if not x.shape[0]:  # ranks that share a model run it all or none: on one token, of which nothing is left
             one, place = torch.cat([x, x.new_zeros(1, x.shape[1])]), position_ids.new_zeros(1)
-            return self.forward(one, place, Segments((1,)))[:0]
+            return cast(Tensor, output_of(self.forward(one, place, Segments((1,)))))[:0]
         own: DynamicCache | None = None
         row: Segments | KeyValueBatch | None = segments
         if isinstance(cache, KeyValueBatch):  # attention fills it; transformers knows nothing of it
@@ -116,6 +124,7 @@ class HuggingFaceBackbone(WithKernels):
         elif cache is not None:
             own, row = cache, None
         decoder = self.model.get_decoder()
+        balance = self._balance if self.training and cache is None and torch.is_grad_enabled() else None
         output = decoder(
             inputs_embeds=x[None].clone(),  # of a view a compiled layer would be another program than the layers behind
             position_ids=position_ids[None],
@@ -123,6 +132,7 @@ class HuggingFaceBackbone(WithKernels):
             use_cache=own is not None,
             return_dict=True,
             **({} if own is None else {_name_of_cache(decoder): own}),
+            **({} if balance is None else {"output_router_logits": True}),
             **{
                 huggingface_attention.SEGMENTS: row,
                 huggingface_attention.BOUNDS: None if cache is not None else bounds_of(segments, x),
@@ -130,7 +140,10 @@ class HuggingFaceBackbone(WithKernels):
             },
         )
         hidden: Tensor = output.last_hidden_state.squeeze(0)
-        return hidden if self.scale == 1.0 else hidden * self.scale
+        hidden = hidden if self.scale == 1.0 else hidden * self.scale
+        if balance is None:
+            return hidden
+        return WithLosses(hidden, {"router": len(x) * balance(output.router_logits)})
 
     def output_weight(self) -> Tensor:
         """[V, D]."""

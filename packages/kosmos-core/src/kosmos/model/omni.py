@@ -23,7 +23,7 @@ from kosmos.model.failures import named, raise_as_its_own
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.norms import sum_in_fp32
 from kosmos.model.objectives import Learning
-from kosmos.model.own_losses import WithLosses, losses_of, output_of, refuse_shared, with_own
+from kosmos.model.own_losses import WithLosses, apart, losses_of, output_of, refuse_shared, with_own
 from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.recurring import padded_rows, recurring_size
 from kosmos.model.segments import Segments
@@ -280,10 +280,7 @@ class OmniModel(WithKernels):
         x: Tensor = cast(Any, self.backbone).embed(batch.token_ids)
         for name, stream in self.streams.items():
             media = batch.media[name]
-            given = stream(media.values, media.grids)
-            slots = output_of(given)
-            if isinstance(given, WithLosses):
-                losses |= {f"streams.{name}.{own}": loss for own, loss in given.losses.items()}
+            slots = apart(stream(media.values, media.grids), losses, f"streams.{name}")
             cast(Stream, stream).check_number(slots, media)
             x = x.index_copy(0, media.slots, slots.to(x.dtype))
         return x

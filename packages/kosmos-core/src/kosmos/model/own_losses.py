@@ -41,6 +41,13 @@ def output_of(given: Any) -> Any:
     return given.output if isinstance(given, WithLosses) else given
 
 
+def apart(given: Any, losses: dict[str, Tensor], path: str) -> Any:
+    """What a part gives, without its losses, which ``losses`` get under ``path``."""
+    if isinstance(given, WithLosses):
+        losses |= {f"{path}.{name}": loss for name, loss in given.losses.items()}
+    return output_of(given)
+
+
 def losses_of(given: Any, title: str, part: nn.Module, *, filled: bool) -> dict[str, Tensor]:
     """Those that are minimized, of what a part has given: all that lead to something trained, and zeros.
 

@@ -159,10 +159,11 @@ def _held_nowhere(config: RunConfig, held: Sequence[Collection[str] | None]) -> 
 
 def _router(backbone: Any) -> Iterator[str]:
     """Of a mixture of experts whose configuration asks for a loss that is not here."""
-    if getattr(getattr(getattr(backbone, "model", None), "config", None), "output_router_logits", False):
+    asks = getattr(getattr(getattr(backbone, "model", None), "config", None), "output_router_logits", False)
+    if asks and getattr(backbone, "router_loss", None) is None:
         yield (
             "backbone: its configuration has output_router_logits, and the router's own loss is not added: only that "
-            "of the tokens is trained on, so that experts may be used unevenly"
+            "of the tokens is trained on, so that experts may be used unevenly; set backbone.router_loss to add it"
         )
 
 
