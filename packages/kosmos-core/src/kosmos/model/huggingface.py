@@ -45,7 +45,7 @@ class HuggingFaceBackbone(WithKernels):
         pretrained: load the weights of ``model``; without, take only its configuration.
         router_loss: of a mixture of experts: so many times transformers' own loss of the balance of its experts over a
             row, times the tokens of the row, is minimized beside the loss of the tokens (``router_aux_loss_coef`` of
-            its configuration, often 0.001 to 0.02). It depends on what shares a row. None where it is frozen.
+            its configuration, often 0.001 to 0.02). It depends on what shares a row.
         dtype: of the parameters. float16 is none of them: without a scale of the loss, small gradients vanish in it.
     """
 
