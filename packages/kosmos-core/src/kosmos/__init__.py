@@ -13,7 +13,7 @@ _PUBLIC = {
     **dict.fromkeys(
         (
             "API_VERSION ModalitySpec EncoderSpec ConnectorSpec CodecSpec BackboneSpec DatasetSpec CorpusSpec "
-            "MetricSpec OptimizerSpec ScheduleSpec ObjectiveSpec TrackerSpec CommandSpec ObserverSpec"
+            "LayoutSpec MetricSpec OptimizerSpec ScheduleSpec ObjectiveSpec TrackerSpec CommandSpec ObserverSpec"
         ).split(),
         "kosmos.components",
     ),
@@ -39,6 +39,10 @@ _PUBLIC = {
     **dict.fromkeys("Grid MediaPlan Processor".split(), "kosmos.data.processor"),
     **dict.fromkeys("SlotCount OnePerCell Pooled Fixed".split(), "kosmos.data.slots"),
     **dict.fromkeys("Codec Encoded".split(), "kosmos.data.codec"),
+    **dict.fromkeys("TensorPlace read_tensor_places".split(), "kosmos.data.tensor_files"),
+    **dict.fromkeys("Layout ModelParts ReadModel WrittenModel".split(), "kosmos.train.layout"),
+    **dict.fromkeys("LazyTensors ModelFolder".split(), "kosmos.model.model_folder"),
+    **dict.fromkeys("backbone_of language_tensors".split(), "kosmos.model.huggingface_parts"),
     "WrittenMedia": "kosmos.data.writer",
     **dict.fromkeys("written_media said_parts".split(), "kosmos.evaluate.written"),
     "cut_blocks": "kosmos.data.blocks",
@@ -145,6 +149,7 @@ if TYPE_CHECKING:
     from kosmos.components import CorpusSpec as CorpusSpec
     from kosmos.components import DatasetSpec as DatasetSpec
     from kosmos.components import EncoderSpec as EncoderSpec
+    from kosmos.components import LayoutSpec as LayoutSpec
     from kosmos.components import MetricSpec as MetricSpec
     from kosmos.components import ModalitySpec as ModalitySpec
     from kosmos.components import ObjectiveSpec as ObjectiveSpec
@@ -184,6 +189,8 @@ if TYPE_CHECKING:
     from kosmos.data.slots import Pooled as Pooled
     from kosmos.data.slots import SlotCount as SlotCount
     from kosmos.data.sources.corpora import CorpusFiles as CorpusFiles
+    from kosmos.data.tensor_files import TensorPlace as TensorPlace
+    from kosmos.data.tensor_files import read_tensor_places as read_tensor_places
     from kosmos.data.transfer import to_device as to_device
     from kosmos.data.writer import WrittenMedia as WrittenMedia
     from kosmos.deprecation import deprecated as deprecated
@@ -220,8 +227,12 @@ if TYPE_CHECKING:
     from kosmos.model.attention import attend_cached as attend_cached
     from kosmos.model.attention_compiled import attends_compiled as attends_compiled
     from kosmos.model.cpu_kernels import WithKernels as WithKernels
+    from kosmos.model.huggingface_parts import backbone_of as backbone_of
+    from kosmos.model.huggingface_parts import language_tensors as language_tensors
     from kosmos.model.item_transformer import ItemTransformer as ItemTransformer
     from kosmos.model.log_probs import log_probs as log_probs
+    from kosmos.model.model_folder import LazyTensors as LazyTensors
+    from kosmos.model.model_folder import ModelFolder as ModelFolder
     from kosmos.model.objectives import Judged as Judged
     from kosmos.model.own_losses import WithLosses as WithLosses
     from kosmos.model.protocols import Backbone as Backbone
@@ -248,6 +259,10 @@ if TYPE_CHECKING:
     from kosmos.run_sources import open_sources as open_sources
     from kosmos.runtime.native import CppCompilation as CppCompilation
     from kosmos.train.compiling import compile_model as compile_model
+    from kosmos.train.layout import Layout as Layout
+    from kosmos.train.layout import ModelParts as ModelParts
+    from kosmos.train.layout import ReadModel as ReadModel
+    from kosmos.train.layout import WrittenModel as WrittenModel
     from kosmos.train.opening import compose_run as compose_run
     from kosmos.train.progress import ConsoleReporter as ConsoleReporter
     from kosmos.train.progress import Reporter as Reporter

@@ -147,6 +147,9 @@ def kosmos_commands() -> Iterator[CommandSpec]:
         name="checkpoint", target=f"{at}.checkpoint:app", summary="List, verify, prune, average, branch off."
     )
     yield CommandSpec(name="export", target=f"{at}.export:export", summary="Write a model as one file of safetensors.")
+    yield CommandSpec(
+        name="import", target=f"{at}.importing:import_model", summary="Begin with a published model of several parts."
+    )
     yield CommandSpec(name="launch", target=f"{at}.launch:app", summary="Write launch files for clusters.")
     yield CommandSpec(name="tokenizer", target=f"{at}.tokenizer:app", summary="Train a tokenizer on your texts.")
     yield CommandSpec(

@@ -175,6 +175,17 @@ class CorpusSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LayoutSpec(Spec):
+    """``factory() -> Layout`` (see ``kosmos.train.layout``): how another library lays out a whole model in a folder.
+
+    ``kosmos import`` reads such folders as runs, and ``kosmos export --for NAME`` writes runs as such folders.
+    """
+
+    kind = "layout"
+    gives = ("matches", "read", "write")
+
+
+@dataclass(frozen=True, kw_only=True)
 class MetricSpec(Spec):
     """``factory(**options) -> metric``; ``metric(predictions: list[str], references: list[str]) -> float``.
 
@@ -259,6 +270,7 @@ KINDS: tuple[type[Spec], ...] = (
     BackboneSpec,
     DatasetSpec,
     CorpusSpec,
+    LayoutSpec,
     MetricSpec,
     OptimizerSpec,
     ScheduleSpec,

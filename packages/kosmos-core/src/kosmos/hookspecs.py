@@ -29,6 +29,7 @@ from kosmos.components import (
     CorpusSpec,
     DatasetSpec,
     EncoderSpec,
+    LayoutSpec,
     MetricSpec,
     ModalitySpec,
     ObjectiveSpec,
@@ -81,6 +82,11 @@ def kosmos_corpora() -> Iterable[CorpusSpec]:  # type: ignore[empty-body]
 
 
 @hookspec
+def kosmos_layouts() -> Iterable[LayoutSpec]:  # type: ignore[empty-body]
+    """How other libraries lay out whole models in folders, which are read as runs and written of them."""
+
+
+@hookspec
 def kosmos_metrics() -> Iterable[MetricSpec]:  # type: ignore[empty-body]
     """Scores of generated against expected texts."""
 
@@ -123,6 +129,7 @@ HOOKS: dict[str, str] = {
     "backbone": "kosmos_backbones",
     "dataset": "kosmos_datasets",
     "corpus": "kosmos_corpora",
+    "layout": "kosmos_layouts",
     "metric": "kosmos_metrics",
     "optimizer": "kosmos_optimizers",
     "schedule": "kosmos_schedules",

@@ -86,6 +86,7 @@ class ImageProcessor:
         crop: float = 1.0,
         colour: float = 0.0,
         gray_range: tuple[float, float] | None = None,
+        marks: bool = True,
     ) -> None:
         """
         Args:
@@ -114,6 +115,8 @@ class ImageProcessor:
                 with a sign or of floats, in the units of their files: [0, 4095] for 12 bits in 16, [-160, 240] in HU
                 for soft tissue. What is below or above is clipped. None takes 16 bits from 0 to 65,535 and refuses
                 what has no agreed range.
+            marks: whether ``<image>`` stands before a picture and ``</image>`` behind it; published models that have
+                learned without them want none.
 
         Raises:
             ConfigError: a size that the encoder cannot take, or a limit, an augmentation or a range that is none.
@@ -122,7 +125,7 @@ class ImageProcessor:
         self.cell_shape = (encoder_input.channels, *encoder_input.patch_px)
         self.cell_dtype: np.dtype[Any] = np.dtype(np.uint8)
         self.size_px = _checked_size(encoder_input, size_px)
-        self.resize, self.max_tiles = resize, max_tiles
+        self.resize, self.max_tiles, self.marks = resize, max_tiles, marks
         self._check_tiles()
         self.reads_headers = self.size_px is None or max_tiles > 1
         self._one_plan = None if self.reads_headers or self.size_px is None else self._plan_of(None, self.size_px)
@@ -164,7 +167,8 @@ class ImageProcessor:
 
     def _plan_of(self, orientation: int | None, size_px: tuple[int, int], tiling: Tiling = WHOLE) -> MediaPlan:
         rows, columns = (size // patch for size, patch in zip(size_px, self.input.patch_px, strict=True))
-        layout = (BEGIN, *tiling.layout(Grid(1, rows, columns)), END)
+        cells = tiling.layout(Grid(1, rows, columns))
+        layout = (BEGIN, *cells, END) if self.marks else (*cells,)
         return MediaPlan(layout, ImageRecipe(orientation, *size_px, tiling))
 
     def decode(self, media: Media, plan: MediaPlan) -> NDArray[np.uint8]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kosmos import CodecSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
+from kosmos import CodecSpec, DatasetSpec, EncoderSpec, LayoutSpec, ModalitySpec, hookimpl
 
 KOSMOS_API = 1
 
@@ -54,4 +54,13 @@ def kosmos_datasets() -> Iterator[DatasetSpec]:
         target="kosmos_vision.samples:shapes",
         summary="Drawn pictures of one or two coloured shapes with captions; generated, nothing to download.",
         modalities=("image",),
+    )
+
+
+@hookimpl
+def kosmos_layouts() -> Iterator[LayoutSpec]:
+    yield LayoutSpec(
+        name="llava",
+        target="kosmos_vision.layouts.llava:LlavaLayout",
+        summary="LlavaForConditionalGeneration of transformers: CLIP or SigLIP, two linear maps, a language model.",
     )

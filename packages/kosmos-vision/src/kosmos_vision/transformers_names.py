@@ -34,6 +34,11 @@ _AROUND = {
     "head.probe": "attn_pool.latent", "head.attention.out_proj": "attn_pool.proj", "head.layernorm": "attn_pool.norm",
     "head.mlp.fc1": "attn_pool.mlp.fc1", "head.mlp.fc2": "attn_pool.mlp.fc2",
 }  # fmt: skip
+_BACK_OF_BLOCK = {name: theirs for theirs, name in reversed(_OF_BLOCK.items())}
+_BACK_AROUND = {
+    "patch_embed.proj": "embeddings.patch_embedding", "cls_token": "embeddings.class_embedding",
+    "pos_embed": "embeddings.position_embedding.weight", "norm_pre": "pre_layrnorm", "norm": "post_layernorm",
+}  # fmt: skip
 _LEFT = ("embeddings.mask_token", "embeddings.position_ids", "pooler.")
 """What features have no use for."""
 _POOL = "attn_pool."
@@ -73,6 +78,22 @@ def as_timm(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
         found["cls_token"] = found["cls_token"] + positions[:1]
         found["pos_embed"] = positions[None, 1:]
     return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(_POOL)} | found
+
+
+def as_clip(name: str) -> tuple[str, ...]:
+    """What a tensor of timm's is called in CLIP and SigLIP of transformers: three names of queries, keys and values.
+
+    Raises:
+        KeyError: it is none that these have.
+    """
+    block = re.fullmatch(r"blocks\.(\d+)\.(.+)\.(weight|bias)", name)
+    if block is None:
+        begin, _, end = name.rpartition(".")
+        return (_BACK_AROUND[name] if name in _BACK_AROUND else f"{_BACK_AROUND[begin]}.{end}",)
+    layer = f"encoder.layers.{block[1]}"
+    if block[2] == "attn.qkv":
+        return tuple(f"{layer}.self_attn.{which}_proj.{block[3]}" for which in "qkv")
+    return (f"{layer}.{_BACK_OF_BLOCK[block[2]]}.{block[3]}",)
 
 
 def _has_blocks(state: Mapping[str, Tensor], begin: str) -> bool:

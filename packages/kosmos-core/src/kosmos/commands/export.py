@@ -1,4 +1,5 @@
-"""``kosmos export``: the weights of a checkpoint as one file, or its language model for transformers or PEFT."""
+"""``kosmos export``: the weights of a checkpoint as one file, its language model for transformers or PEFT, or all of it
+in the layout of another library."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +23,8 @@ from kosmos.visible import say
 if TYPE_CHECKING:
     from torch import Tensor
 
+READERS = "transformers", "peft"
+"""What reads a language model alone; others are layouts of whole models."""
 OTHERS = (".gguf", ".onnx", ".bin", ".pt", ".pth", ".ckpt")
 """Suffixes of other formats: what reads a file by its name would fail on safetensors, much later."""
 
@@ -40,11 +43,12 @@ def export(
         ),
     ] = None,
     reader: Annotated[
-        Literal["transformers", "peft"] | None,
+        str | None,
         typer.Option(
             "--for",
-            help="Write the language model alone, with its tokenizer, as a folder that this reads; for peft only its "
-            "low-rank updates, an adapter.",
+            metavar="READER",
+            help="Write a folder that this reads: transformers, the language model alone with its tokenizer; peft, only "
+            "its low-rank updates, an adapter; or an installed layout, such as llava, the whole model.",
         ),
     ] = None,
     base: Annotated[
@@ -66,7 +70,13 @@ def export(
         raise ConfigError("--base: an adapter alone belongs to another model; add --for peft, or leave it out")
     if reader is not None:
         if part is not None:
-            raise ConfigError(f"--part: --for {reader} writes the language model; leave one of them out")
+            what = "the language model" if reader in READERS else "a whole model"
+            raise ConfigError(f"--part: --for {reader} writes {what}; leave one of them out")
+        if reader not in READERS:
+            from kosmos.commands.whole_model import export_whole
+
+            export_whole(Path(output), Path(file.rstrip(os.sep) or file), as_step(step), reader)
+            return
         check_free_folder("FOLDER", file.rstrip(os.sep) or file)
         if reader == "peft":
             _write_adapter(Path(output), Path(file), step, base)

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,21 @@ def write_language_model(run: SavedRun, folder: Path) -> Any:
         ConfigError: its backbone is none that transformers has, or no folder can be written there.
         TrainingError: the disk is full.
     """
+    model = language_model(run)
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
+    with written_aside(folder) as partial:
+        write_tokenizer(run, partial)
+        model.save_pretrained(partial)
+    return model
+
+
+def language_model(run: SavedRun) -> Any:
+    """The backbone of a run as a model of transformers, which has its tensors and knows where its texts end.
+
+    Raises:
+        ConfigError: it is none that transformers has.
+    """
     composition = run.composition
     planner, tokenizer = composition.planner, composition.tokenizer
     if composition.config.train.weights == "bf16":  # a run is loaded in fp32
@@ -55,20 +70,19 @@ def write_language_model(run: SavedRun, folder: Path) -> Any:
     model.generation_config = GenerationConfig(
         bos_token_id=begin, eos_token_id=sorted(planner.stops), pad_token_id=fill
     )
-    if not sys.stderr.isatty():
-        logging.disable_progress_bar()
-    with written_aside(folder) as partial:
-        write_tokenizer(run, partial)
-        model.save_pretrained(partial)
     return model
 
 
-def write_tokenizer(run: SavedRun, folder: Path) -> None:
-    """The tokenizer of a run as transformers reads it, with how chats are laid out and how a document begins."""
+def write_tokenizer(run: SavedRun, folder: Path, places: Mapping[str, str] | None = None) -> None:
+    """The tokenizer of a run as transformers reads it, with how chats are laid out and how a document begins.
+
+    Args:
+        places: modality to what stands for a medium in a chat, where the model has media.
+    """
     composition = run.composition
     tokenizer = composition.tokenizer
     readable = of_bytes(tokenizer) if isinstance(tokenizer, ByteTokenizer) else tokenizer
-    save_tokenizer(readable, composition.planner.turns, folder)
+    save_tokenizer(readable, composition.planner.turns, folder, places)
     _begin_documents(folder / "tokenizer.json", tokenizer.mark_id(BOS))
 
 

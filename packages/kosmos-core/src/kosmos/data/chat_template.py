@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kosmos.data.marks import ASSISTANT, BOS, END, SYSTEM, USER
@@ -18,12 +18,15 @@ TEMPLATE = "chat_template.jinja"
 _TEXT_ALONE = "{% if m.content is not string %}{{ raise_exception('contents are text here') }}{% endif %}"
 
 
-def template(turns: Turns | None, tokenizer: Tokenizer, *, tools: bool = True) -> str:
+def template(
+    turns: Turns | None, tokenizer: Tokenizer, *, tools: bool = True, places: Mapping[str, str] | None = None
+) -> str:
     """A template by which transformers gives chats the tokens that they have here, up to the last turn.
 
     Args:
         turns: None lays them out between the marks.
         tools: whether it knows of tools; those of earlier versions did not.
+        places: modality to the special tokens that stand for a medium, where contents may be lists with media.
     """
     names = {i: name for name, i in tokenizer.special_ids.items()}
     if turns is None:
@@ -47,7 +50,8 @@ def template(turns: Turns | None, tokenizer: Tokenizer, *, tools: bool = True) -
         return f"{begin}{{% for m in messages %}}{_TEXT_ALONE}{cases}{other}{{% endfor %}}{ready}"
     offered = _offer() + _system_of_tools(around.get(SYSTEM))
     answers = _answers(*around[USER]) if USER in around else ""
-    turn = f"{answers}{{% if m.role != 'tool' %}}{_said()}{cases}{other}{{% endif %}}"
+    said_by = _said(places or {})
+    turn = f"{answers}{{% if m.role != 'tool' %}}{said_by}{cases}{other}{{% endif %}}"
     return f"{begin}{offered}{{% for m in messages %}}{turn}{{% endfor %}}{ready}"
 
 
@@ -73,21 +77,39 @@ def _system_of_tools(around: tuple[str, str] | None) -> str:
     return f"{lacks}{{{{ {before} + offer.text + {after} }}}}{{% endif %}}"
 
 
-def _said() -> str:
+def _said(places: Mapping[str, str]) -> str:
     """What a turn says, as ``said.text``: its content, its calls, and of the system's the tools that are offered."""
     name, arguments = "(f.name | tojson)", "(f.arguments if f.arguments is string else f.arguments | tojson)"
     call = " + ".join(
         [_quoted(CALL[0] + '{"name": '), name, _quoted(', "arguments": '), arguments, _quoted("}" + CALL[1])]
     )
     apart = f"({_quoted(chr(10))} if said.text else '')"
-    return (
+    content = (
         "{% if m.content is not string and not (m.tool_calls and not m.content) %}"
         "{{ raise_exception('contents are text here') }}{% endif %}"
         "{% set said = namespace(text=m.content or '') %}"
+    )
+    return (
+        f"{_parts_said(places) if places else content}"
         "{% for c in m.tool_calls or [] %}{% set f = c.function or c %}"
         f"{{% set said.text = said.text + {apart} + {call} %}}{{% endfor %}}"
         "{% if loop.first and m.role == 'system' and tools %}"
         f"{{% set said.text = said.text + ({_quoted(chr(10) * 2)} if said.text else '') + offer.text %}}{{% endif %}}"
+    )
+
+
+def _parts_said(places: Mapping[str, str]) -> str:
+    """The content of a turn, which may be a list of texts and media."""
+    media = "".join(
+        f"{{% elif part.type == {_quoted(modality)} %}}{{% set said.text = said.text + {_quoted(place)} %}}"
+        for modality, place in places.items()
+    )
+    return (
+        "{% set said = namespace(text='') %}{% if m.content is string %}{% set said.text = m.content %}"
+        "{% else %}{% for part in m.content or [] %}"
+        "{% if part.type == 'text' %}{% set said.text = said.text + part.text %}"
+        f"{media}{{% else %}}{{{{ raise_exception('no ' + part.type + ' is read here') }}}}{{% endif %}}"
+        "{% endfor %}{% endif %}"
     )
 
 
@@ -103,8 +125,11 @@ def _answers(before: str, after: str) -> str:
     )
 
 
-def save_tokenizer(tokenizer: Tokenizer, turns: Turns | None, folder: Path) -> None:
-    """Write a tokenizer, with how chats are laid out where transformers reads it; makes the folder."""
+def save_tokenizer(
+    tokenizer: Tokenizer, turns: Turns | None, folder: Path, places: Mapping[str, str] | None = None
+) -> None:
+    """Write a tokenizer, with how chats are laid out where transformers reads it; makes the folder. ``places`` as of
+    ``template``."""
     tokenizer.save(folder)
     if (folder / "tokenizer.json").exists():
-        (folder / TEMPLATE).write_text(template(turns, tokenizer), encoding="utf-8")
+        (folder / TEMPLATE).write_text(template(turns, tokenizer, places=places), encoding="utf-8")

@@ -72,7 +72,7 @@ def from_weights(model: str, dtype: torch.dtype) -> Any:
     """
     _check_folder(Path(model))
     config = _configuration(model)
-    _check_causal(model, config)
+    check_type(model, config)
     _check_plain(model, config)
     load = AutoModelForCausalLM.from_pretrained
     options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True, **_where(model)}
@@ -145,7 +145,7 @@ def _configuration(model: str) -> Any:
     return config
 
 
-def _check_causal(name: str, config: Any) -> None:
+def check_type(name: str, config: Any) -> None:
     """Raises ConfigError where none that can be packed would be built, before any of its code has run.
 
     For one that is no language model transformers would answer with a list of all classes that are.
@@ -171,7 +171,7 @@ def _check_plain(name: str, config: Any) -> None:
 
 
 def _from_config(name: str, config: Any, dtype: torch.dtype) -> Any:
-    _check_causal(name, config)
+    check_type(name, config)
     build = AutoModelForCausalLM.from_config
     return _with_every_row(_guarded(name, lambda: build(config, dtype=dtype, trust_remote_code=False)))
 

@@ -1,0 +1,152 @@
+"""A published model, as another library has laid it out in a folder, as a run that was never trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kosmos.checkpoint.averaging import write_weights
+from kosmos.checkpoint.tensors import model_tensors
+from kosmos.compose import Composition, compose
+from kosmos.data.chat_template import save_tokenizer
+from kosmos.data.tokenizer import load_tokenizer
+from kosmos.data.turns import fitting
+from kosmos.errors import ConfigError
+from kosmos.lock import keep_lock
+from kosmos.model.model_folder import ModelFolder
+from kosmos.model.weights import materialize
+from kosmos.names import did_you_mean, listed
+from kosmos.plugins import Registry
+from kosmos.run_file import make_run
+from kosmos.train.branch import run_folder
+from kosmos.train.forecast.parts import counted
+from kosmos.train.layout import Layout, ReadModel
+from kosmos.train.order import settings_of
+
+NO_LAYOUT = "no installed layout reads it"
+
+
+class Imported(NamedTuple):
+    """What was made of a folder."""
+
+    layout: str
+    composition: Composition
+    hints: tuple[str, ...]
+
+
+def import_folder(folder: Path, output: Path, registry: Registry, layout: str | None = None) -> Imported:
+    """Make ``output`` the folder of a run that holds the model of ``folder``; it is whole or not there.
+
+    Args:
+        layout: name of the layout that the folder has; None is the one that knows it.
+
+    Raises:
+        ConfigError: no layout, or several, read the folder, or it holds what a run could not give back exactly, or
+            there is something at ``output``.
+        PluginError: a component that it needs is not installed.
+        TrainingError: the disk is full or not writable.
+    """
+    if output.exists():  # before weights are read, which takes minutes
+        raise ConfigError(f"{output}: is there already; name a folder that is not")
+    published = ModelFolder(folder)
+    name = _chosen(published, registry, layout)
+    made: Layout = registry.build("layout", name)
+    read = made.read(published)
+    config = make_run(_settings(published, read, output), where=f"{folder} (layout {name})")
+    composition = compose(config, registry, draw=False)
+    materialize(composition.model, torch.device("cpu"), draw=False)
+    _fill(composition, read.tensors, folder)
+    weights = {name: tensor.detach() for name, tensor in model_tensors(composition.model).items()}
+    own = config.tokenizer.model_copy(update={"name": str(output.resolve() / "tokenizer")})
+    with run_folder(config.model_copy(update={"tokenizer": own}), output) as new:
+        save_tokenizer(composition.tokenizer, composition.planner.turns, new.tokenizer)
+        keep_lock(new.path, registry)
+        new.write_model(composition.without_files())
+        new.write_parameters(counted(composition))
+        order = settings_of(config)
+        order = {**order, "data": {**order["data"], "sources": []}}  # nobody knows what it has learned from
+        write_weights(weights, {"step": 0, "order": order}, new.checkpoints, of=())
+    return Imported(name, composition, read.hints)
+
+
+def layouts_of(folder: ModelFolder, registry: Registry) -> list[str]:
+    """Names of the installed layouts that know a folder."""
+    return [name for name in registry.specs("layout") if registry.build("layout", name).matches(folder.config)]
+
+
+def _chosen(folder: ModelFolder, registry: Registry, layout: str | None) -> str:
+    if layout is not None:
+        if layout not in (known := registry.specs("layout")):
+            said = did_you_mean(layout, known) or f"layouts: {listed(known) if known else 'none are installed'}"
+            raise ConfigError(f"--layout {layout}: no such layout is installed; {said}")
+        if not registry.build("layout", layout).matches(folder.config):
+            raise ConfigError(f"--layout {layout}: {folder.path} is none of it ({_kind(folder)})")
+        return layout
+    found = layouts_of(folder, registry)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(f"{folder.path}: is read by the layouts {listed(found)}; name one of them (--layout)")
+    known = registry.specs("layout")
+    raise ConfigError(
+        f"{folder.path}: {NO_LAYOUT} ({_kind(folder)}); installed are {listed(known) if known else 'none'}; a language "
+        f"model alone is a backbone: {{name: hf, model: {folder.path}}}"
+    )
+
+
+def _kind(folder: ModelFolder) -> str:
+    return f"its config.json says model_type {folder.config.get('model_type')!r:.60}"
+
+
+def _settings(folder: ModelFolder, read: ReadModel, output: Path) -> dict[str, Any]:
+    """The run file. Where the layout does not say how turns are spelled, it is as special tokens of the tokenizer
+    tell, if the model has learned from chats at all."""
+    given = dict(read.settings)
+    tokenizer = {"name": str(folder.path.resolve()), **given.get("tokenizer", {})}
+    if "turns" not in tokenizer and chat_template(folder):
+        tokenizer["turns"] = fitting(load_tokenizer(str(folder.path)))
+    return {**given, "tokenizer": tokenizer, "output": str(output)}
+
+
+def chat_template(folder: ModelFolder) -> str:
+    """How chats are laid out there, which is compared and never run; empty where nothing is said."""
+    stated = [folder.text("chat_template.jinja")]
+    for file in ("chat_template.json", "processor_config.json", "tokenizer_config.json"):
+        found = folder.json(file).get("chat_template")
+        stated.append(found if isinstance(found, str) else "")
+    return next(filter(None, stated), "")
+
+
+def _fill(composition: Composition, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Every tensor of the model, one after the other. Raises ConfigError where one is missing, or does not fit."""
+    own = model_tensors(composition.model)
+    if lacking := [name for name in own if name not in tensors]:
+        raise ConfigError(f"{folder}: lacks {len(lacking)} tensors of the model, first {lacking[0]}")
+    if extra := [name for name in tensors if name not in own]:
+        raise ConfigError(f"{folder}: holds {len(extra)} tensors that the model has no place for, first {extra[0]}")
+    backbone: Any = composition.model.backbone
+    table = getattr(backbone, "token_table", backbone.output_weight)
+    by_token = {id(table()), id(backbone.output_weight())}
+    with torch.no_grad():
+        for name, tensor in own.items():
+            _copy(tensor, tensors[name], f"{folder}: {name}", may_grow=id(tensor) in by_token)
+
+
+def _copy(own: Tensor, stored: Tensor, where: str, *, may_grow: bool) -> None:
+    rows = len(stored) if stored.ndim else 0
+    grows = may_grow and own.ndim == stored.ndim and own.shape[1:] == stored.shape[1:] and 0 < rows < len(own)
+    if own.shape != stored.shape and not grows:
+        raise ConfigError(
+            f"{where}: is {tuple(stored.shape)}, and the model that its configuration tells has {tuple(own.shape)}"
+        )
+    if own.is_floating_point() != stored.is_floating_point():
+        raise ConfigError(f"{where}: is of {stored.dtype}, expected {own.dtype}; give the model as it was before")
+    if grows:
+        own[:rows].copy_(stored)
+        own[rows:] = stored.float().mean(0).to(own.dtype)
+    else:
+        own.copy_(stored)

@@ -1,0 +1,299 @@
+"""The layout of ``LlavaForConditionalGeneration`` of transformers: a vision tower, two linear maps, a language model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kosmos import (
+    ConfigError,
+    LazyTensors,
+    ModelFolder,
+    ModelParts,
+    ReadModel,
+    WrittenModel,
+    backbone_of,
+    language_tensors,
+)
+from kosmos_vision.images import BEGIN, END, ImageProcessor
+from kosmos_vision.layouts.picture_files import FILE, read_pictures, written_pictures
+from kosmos_vision.layouts.tower import Tower, as_theirs, as_timms, check_features, read_tower, tower_of
+from kosmos_vision.transformers_names import as_clip
+
+IMAGE = "<image>"
+"""What stands for a picture in the prompts of published models; here it is the mark before one, too."""
+SLOT = "<|image_slot|>"
+"""What stands in each slot of a picture where the marks stand around it."""
+SPARE = 1
+"""Layers of a written tower above those that are computed, as published ones have it: all their readers know these."""
+_ENCODER, _CONNECTOR = "streams.image.encoder.model.", "streams.image.connector.layers."
+_MAPS = {"linear_1": "0", "linear_2": "2"}
+_TOWERS = "vision_tower.vision_model.", "vision_tower.", "model.vision_tower.vision_model.", "model.vision_tower."
+_LANGUAGE = (  # of older files, and of those that hold the model by its own names
+    (r"language_model\.(model\..+|lm_head\..+)", r"\1"),
+    (r"model\.language_model\.(.+)", r"model.\1"),
+    (r"(lm_head\..+)", r"\1"),
+)
+_MAP = re.compile(r"(?:model\.)?multi_modal_projector\.(linear_[12]\.(?:weight|bias))")
+_COMPUTED = re.compile(r"(.*\.)?(position_ids|rotary_emb\.inv_freq)")
+"""Buffers that older files have, and that follow from the configuration."""
+
+
+class LlavaLayout:
+    """See the module."""
+
+    def matches(self, config: Mapping[str, Any]) -> bool:
+        """Whether it is of a LLaVA, of whatever parts."""
+        return config.get("model_type") == "llava"
+
+    def read(self, folder: ModelFolder) -> ReadModel:
+        """The model of a folder, as a run with an encoder ``timm``, a connector ``mlp`` and a backbone ``hf``.
+
+        Raises:
+            ConfigError: a part of it computes what these do not.
+        """
+        config, where = folder.config, str(folder.path / "config.json")
+        tower, above = read_tower(config.get("vision_config"), config.get("vision_feature_layer", -2), where)
+        _check_joint(config, tower, where)
+        places = _Places(folder)
+        text = config.get("text_config")
+        if not isinstance(text, dict):
+            raise ConfigError(f"{where}: text_config: expected an object, got {text!r:.40}")
+        tied = _tied(places, {"model_type": "llama", **text}, config, where)
+        resize, colours = read_pictures(folder, tower.size)
+        marked = _has_marks(folder, config)
+        settings: dict[str, Any] = {
+            "modalities": {"image": {"processor": {"resize": resize, "marks": marked}}},
+            "streams": {
+                "image": {"encoder": tower.options(colours, above), "connector": {"name": "mlp", "norm": False}}
+            },
+            "backbone": backbone_of({"model_type": "llama", **text}, tied=tied),
+        }
+        turns = _vicuna(folder)
+        if turns is not None:
+            settings["tokenizer"] = {"turns": turns}
+        return ReadModel(settings, places.tensors(tower, tied=tied), tuple(_hints(folder, marked=marked)))
+
+    def write(self, parts: ModelParts) -> WrittenModel:
+        """A run with pictures as a folder of a LLaVA.
+
+        Raises:
+            ConfigError: a part of it is none that LLaVA has; it says which field to set.
+        """
+        composition = parts.composition
+        model: Any = composition.model
+        _refuse_others(parts)
+        encoder, connector = (getattr(model.streams["image"], part) for part in ("encoder", "connector"))
+        if isinstance(tower := tower_of(encoder), str):
+            raise parts.refuse("streams.image.encoder", f"it {tower}")
+        processor: Any = composition.processors["image"]
+        _check_pictures(parts, processor)
+        _check_connector(parts, connector)
+        image = parts.token(SLOT if processor.marks else IMAGE)
+        seen = {
+            theirs: tensor
+            for name in tower.names()
+            for theirs, tensor in as_theirs(name, model.streams["image"].encoder.model.state_dict()[name]).items()
+        }
+        check_features(encoder, tower, seen)
+        text = {"model_type": parts.language_model.config.model_type, **parts.language_model.config.to_diff_dict()}
+        tied = bool(text.get("tie_word_embeddings", parts.language_model.config.tie_word_embeddings))
+        config = {
+            "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "dtype": "float32",
+            "image_token_index": image, "image_seq_length": (tower.size // tower.patch) ** 2,
+            "multimodal_projector_bias": True, "projector_hidden_act": "gelu", "tie_word_embeddings": tied,
+            "vision_feature_layer": -1 - SPARE, "vision_feature_select_strategy": tower.family.strategy,
+            "vision_config": tower.config(SPARE), "text_config": {**text, "tie_word_embeddings": tied},
+        }  # fmt: skip
+        slot = SLOT if processor.marks else IMAGE
+        files = {
+            FILE: written_pictures(processor.resize, tower.size, encoder.input.mean, encoder.input.std),
+            "processor_config.json": {
+                "processor_class": "LlavaProcessor", "image_token": slot, "patch_size": tower.patch,
+                "num_additional_image_tokens": int(tower.family.has_class),
+                "vision_feature_select_strategy": tower.family.strategy,
+            },
+        }  # fmt: skip
+        place = f"{BEGIN}{SLOT}{END}" if processor.marks else IMAGE
+        made = {
+            **{f"vision_tower.vision_model.{name}": tensor for name, tensor in {**seen, **_spare(tower)}.items()},
+            **{f"multi_modal_projector.{name}": tensor for name, tensor in _maps(connector).items()},
+            **{f"language_model.{name}": tensor for name, tensor in language_tensors(parts.language_model).items()},
+        }
+        whole = {name: tensor.detach().clone() if tensor._base is not None else tensor for name, tensor in made.items()}
+        return WrittenModel(config, whole, files, {"image": place}, "LlavaForConditionalGeneration")
+
+
+class _Places:
+    """What the tensors of a folder are, by their names there."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self.folder = folder
+        self.tower: dict[str, str] = {}
+        self.maps: dict[str, str] = {}
+        self.language: dict[str, str] = {}
+        for name in folder.places:
+            if found := _MAP.fullmatch(name):
+                self.maps[found[1]] = name
+            elif begin := next((begin for begin in _TOWERS if name.startswith(begin)), None):
+                self.tower[name.removeprefix(begin)] = name
+            elif own := next(
+                (re.sub(there, here, name) for there, here in _LANGUAGE if re.fullmatch(there, name)), None
+            ):
+                self.language[own] = name
+            elif not _COMPUTED.fullmatch(name):
+                raise ConfigError(f"{folder.path}: holds the tensor {name}, which is of no part of a LLaVA")
+
+    def tensors(self, tower: Tower, *, tied: bool) -> LazyTensors:
+        """By the names of a run. Raises ConfigError where one is missing, or none of the model."""
+        made: dict[str, Any] = {}
+        used = set[str]()
+        for name in tower.names():
+            theirs = as_clip(name)
+            used |= {*theirs}
+            if lacking := [one for one in theirs if one not in self.tower]:
+                raise ConfigError(f"{self.folder.path}: lacks the tensor {lacking[0]} of its vision tower")
+            made[_ENCODER + name] = partial(self._of_tower, name, theirs)
+        unused = ("post_layernorm.", "head.")
+        for name in self.tower.keys() - used:
+            layer = re.match(r"encoder\.layers\.(\d+)\.", name)
+            if not (name.startswith(unused) or (layer and int(layer[1]) >= tower.layers) or _COMPUTED.fullmatch(name)):
+                raise ConfigError(
+                    f"{self.folder.path}: holds {self.tower[name]}, which its vision_config has no place for"
+                )
+        for theirs, own in _MAPS.items():
+            for kind in ("weight", "bias"):
+                there = self.maps.get(f"{theirs}.{kind}", f"multi_modal_projector.{theirs}.{kind}")
+                made[f"{_CONNECTOR}{own}.{kind}"] = partial(self.folder.tensor, there)
+        for own, name in self.language.items():
+            if not _COMPUTED.fullmatch(own) and not (tied and own == "lm_head.weight"):
+                made[f"backbone.model.{own}"] = partial(self.folder.tensor, name)
+        return LazyTensors(made)
+
+    def _of_tower(self, name: str, theirs: tuple[str, ...]) -> Tensor:
+        return as_timms(name, [self.folder.tensor(self.tower[one]) for one in theirs])
+
+
+def _tied(places: _Places, text: Mapping[str, Any], config: Mapping[str, Any], where: str) -> bool:
+    """Whether output projection and embedding are one, by what is there. Raises ConfigError where neither is meant."""
+    head, embedding = (places.language.get(name) for name in ("lm_head.weight", "model.embed_tokens.weight"))
+    if head is None:
+        return True
+    if not config.get("tie_word_embeddings", text.get("tie_word_embeddings", False)) or embedding is None:
+        return False
+    if not torch.equal(places.folder.tensor(head), places.folder.tensor(embedding)):
+        raise ConfigError(f"{where}: tie_word_embeddings: it is true, and {head} is not {embedding}")
+    return True
+
+
+def _check_joint(config: Mapping[str, Any], tower: Tower, where: str) -> None:
+    for name, default, expected in (
+        ("projector_hidden_act", "gelu", "gelu"),
+        ("multimodal_projector_bias", True, True),
+        ("vision_feature_select_strategy", "default", tower.family.strategy),
+    ):
+        if (found := config.get(name, default)) != expected:
+            raise ConfigError(
+                f"{where}: {name}: expected {expected}, got {found!r:.40}; no connector here computes that"
+            )
+
+
+def _has_marks(folder: ModelFolder, config: Mapping[str, Any]) -> bool:
+    """Whether marks stand around a picture, as in what was exported here: another token stands in its slots then."""
+    number = config.get("image_token_index", config.get("image_token_id"))
+    added = folder.json("tokenizer.json").get("added_tokens")
+    names = {one.get("content"): one.get("id") for one in added or () if isinstance(one, dict)}
+    return names.get(SLOT) == number and {BEGIN, END} <= names.keys() and number is not None
+
+
+def _hints(folder: ModelFolder, *, marked: bool) -> Iterator[str]:
+    if not marked:
+        yield (
+            "the model has learned with no marks around a picture, and has none here (modalities.image.processor.marks: "
+            "false); where its prompts have a line end behind one, write it: --prompt $'\\nWhat is this?'"
+        )
+    normalizer = folder.json("tokenizer.json").get("normalizer")
+    if '"Prepend"' in str(normalizer).replace("'", '"'):
+        yield (
+            "its tokenizer puts a space in front of each text, which is not done here: begin texts with one where its "
+            "tokens are to be the same"
+        )
+
+
+def _vicuna(folder: ModelFolder) -> dict[str, Any] | None:
+    """Turns of Vicuna, which have no special tokens of their own, by the template of chats; None of any other."""
+    stated = [folder.text("chat_template.jinja")]
+    for file in ("chat_template.json", "processor_config.json", "tokenizer_config.json"):
+        stated.append(str(folder.json(file).get("chat_template") or ""))
+    template = next(filter(None, stated), "")
+    if "ASSISTANT:" not in template or not ("USER:" in template or ".upper()" in template) or "<|" in template:
+        return None
+    end = folder.json("tokenizer_config.json").get("eos_token", "</s>")
+    end = end.get("content") if isinstance(end, dict) else end
+    return {"begin": "<s>", "system": "{}", "user": " USER: {}", "assistant": f" ASSISTANT:{{}}{end}"}
+
+
+def _refuse_others(parts: ModelParts) -> None:
+    config = parts.composition.config
+    if [*config.modalities] != ["image"]:
+        others = [name for name in config.modalities if name != "image"]
+        what = f"modalities: {', '.join(others)}" if others else "modalities: the run has no pictures"
+        raise parts.refuse(what, "LLaVA has pictures alone; begin a run of image (init)")
+    if (stream := config.stream_of("image")) != "image":
+        raise parts.refuse(f"modalities.image.stream: {stream}", "LLaVA has one stream, of its pictures; leave it out")
+
+
+def _check_pictures(parts: ModelParts, processor: Any) -> None:
+    where = "modalities.image.processor"
+    if type(processor) is not ImageProcessor:
+        raise parts.refuse(
+            f"modalities.image: its processor is a {type(processor).__name__}", "LLaVA has pictures alone"
+        )
+    if processor.max_tiles > 1:
+        raise parts.refuse(f"{where}.max_tiles: {processor.max_tiles}", "LLaVA splits no picture; begin a run with 1")
+    if processor.size_px is None or processor.size_px[0] != processor.size_px[1]:
+        raise parts.refuse(f"{where}.size_px: pictures are of several sizes", "LLaVA brings all to one square; set it")
+
+
+def _check_connector(parts: ModelParts, connector: Any) -> None:
+    where = "streams.image.connector"
+    name = parts.composition.parts[where][1].name
+    if name != "mlp":
+        raise parts.refuse(f"{where}: {name}", "LLaVA has two linear maps; set name: mlp with norm: false")
+    if not isinstance(connector.norm, nn.Identity):
+        raise parts.refuse(f"{where}.norm: true", "LLaVA has no norm in front of its linear maps; set norm: false")
+    if connector.pool is not None:
+        raise parts.refuse(f"{where}.pool", "LLaVA takes every cell as it is; leave it out")
+    first, last = connector.layers[0], connector.layers[2]
+    if first.out_features != last.out_features:
+        raise parts.refuse(
+            f"{where}.hidden: {first.out_features}",
+            f"LLaVA has the width of its language model there; set {last.out_features}",
+        )
+
+
+def _maps(connector: Any) -> dict[str, Tensor]:
+    found = connector.layers.state_dict()
+    return {f"{theirs}.{kind}": found[f"{own}.{kind}"] for theirs, own in _MAPS.items() for kind in ("weight", "bias")}
+
+
+def _spare(tower: Tower) -> dict[str, Tensor]:
+    """Layers above those that are computed, which change nothing, and the norm of what nobody takes."""
+    shapes = {
+        "norm1": (tower.width,), "attn.qkv": (3 * tower.width, tower.width), "attn.proj": (tower.width, tower.width),
+        "norm2": (tower.width,), "mlp.fc1": (tower.inner, tower.width), "mlp.fc2": (tower.width, tower.inner),
+    }  # fmt: skip
+    found = {
+        f"post_layernorm.{kind}": torch.full((tower.width,), float(kind == "weight")) for kind in ("weight", "bias")
+    }
+    for layer in range(tower.layers, tower.layers + SPARE):
+        for part, shape in shapes.items():
+            for kind in ("weight", "bias"):
+                zeros = torch.zeros(shape if kind == "weight" else shape[:1])
+                found |= {name: one.clone() for name, one in as_theirs(f"blocks.{layer}.{part}.{kind}", zeros).items()}
+    return found
