@@ -55,7 +55,7 @@ LANGUAGES = {
 }
 TEXTS = (
     "errors", "option errors", "problems", "absence", "budget", "data", "closing table", "transcript", "house",
-    "picture", "dist-info", "against", "corpus: proverbs/english.prov",
+    "picture", "dist-info", "against", "corpus: proverbs/english.prov", "corpus: texts/proverbs.jsonl",
 )  # fmt: skip
 """Markers of blocks of text. All but the picture are held against something by a test."""
 GENERATED = ("commands.md",)

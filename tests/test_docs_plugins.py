@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from kosmos import EncoderSpec, OptimizerSpec, hookimpl
 from kosmos.cli import main
@@ -133,6 +135,13 @@ def check_corpus(folder: Path, said: str) -> None:
     assert metrics(folder / "runs" / "text-001")
 
 
+def check_layout(folder: Path, said: str) -> None:
+    assert "served: tinychat, " in said and "runs/again: tinychat, " in said
+    first, again = (load_file(folder / name / "model.safetensors") for name in ("served", "served-again"))
+    assert first.keys() == again.keys()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
 def check_metric(folder: Path, said: str) -> None:
     trained(folder, said, output="shapes", names="first_words")
     assert re.search(r"^generated, shapes: documents 2, .*first_words 0", said, re.MULTILINE)
@@ -185,6 +194,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "backbone": lambda folder, said: trained(folder, said, output="gru", names="name: gru"),
     "dataset": check_dataset,
     "corpus": check_corpus,
+    "layout": check_layout,
     "metric": check_metric,
     "optimizer": check_optimizer,
     "schedule": check_schedule,

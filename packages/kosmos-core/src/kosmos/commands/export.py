@@ -47,8 +47,8 @@ def export(
         typer.Option(
             "--for",
             metavar="READER",
-            help="Write a folder that this reads: transformers, the language model alone with its tokenizer; peft, only "
-            "its low-rank updates, an adapter; or an installed layout, such as llava, the whole model.",
+            help="Write a folder that this reads: transformers, the language model alone with its tokenizer; peft, "
+            "only its low-rank updates, an adapter; or an installed layout, such as llava, the whole model.",
         ),
     ] = None,
     base: Annotated[

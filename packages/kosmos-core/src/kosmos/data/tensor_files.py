@@ -68,6 +68,5 @@ def check_bytes(name: str, place: TensorPlace) -> None:
     """Raises ConfigError where a tensor has another number of bytes than its shape and type say."""
     width = _BYTES.get(place.dtype)
     if width is not None and prod(place.shape) * width != place.end - place.begin:
-        raise ConfigError(
-            f"weights {place.file}: {name}: {place.end - place.begin:,} bytes for {place.dtype} {list(place.shape)!s:.60}"
-        )
+        what = f"{place.end - place.begin:,} bytes for {place.dtype} {list(place.shape)!s:.60}"
+        raise ConfigError(f"weights {place.file}: {name}: {what}; bring the file as it was")

@@ -37,7 +37,7 @@ def backbone_of(config: Mapping[str, Any], *, tied: bool) -> dict[str, Any]:
     check_type("text_config", made)
     if (fields := fields_of(made)) is None:
         raise ConfigError(f"text_config: fields of {kind} that a backbone hf cannot be built of again")
-    return {"name": "hf", "config": fields}
+    return {"name": "hf", "config": {name: value for name, value in fields.items() if name not in OF_FILES}}
 
 
 def language_tensors(model: Any) -> dict[str, Tensor]:

@@ -24,6 +24,7 @@ from kosmos.testing.rules import (
     dataset,
     encoder,
     gpu,
+    layout,
     modality,
     objective,
     plugin,
@@ -55,6 +56,7 @@ RULES: tuple[Rule, ...] = tuple(
         gpu,
         dataset,
         corpus,
+        layout,
         training,
         objective,
     )

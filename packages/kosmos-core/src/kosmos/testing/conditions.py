@@ -34,6 +34,8 @@ class Conditions:
     """Modality to good media, beside those of the sample set: encoded files as bytes, say. Broken in every way."""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """``"encoder unet"`` to the options to build this component with; defaults are taken otherwise."""
+    runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Layout to a small run that it can write, as in a run file; best with a backbone ``hf``."""
     memory_mib: int = 2048
     """What one hostile medium may take beyond what the process had."""
     seconds: float = 20.0
@@ -51,9 +53,12 @@ def check_names(conditions: Conditions, registry: Registry, where: str) -> None:
     """Raises PluginError, which begins with ``where``, at the name of a modality or a component that is not there."""
     modalities = list(registry.specs("modality"))
     components = [f"{kind.kind} {name}" for kind in KINDS for name in registry.specs(kind.kind)]
-    fields = (("media", conditions.media), ("examples", conditions.examples), ("options", conditions.options))
-    for field_name, stated in fields:
-        known = components if field_name == "options" else modalities
+    layouts = list(registry.specs("layout"))
+    fields = (
+        ("media", conditions.media, modalities), ("examples", conditions.examples, modalities),
+        ("options", conditions.options, components), ("runs", conditions.runs, layouts),
+    )  # fmt: skip
+    for field_name, stated, known in fields:
         for name in stated:
             if name not in known:
                 raise PluginError(f"{where}: {field_name}: {name!r}: unknown; {_meant(str(name), known)}")

@@ -10,17 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from os import fstat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kosmos import ConfigError
+from kosmos import ConfigError, TensorPlace, read_tensor_places
 
 CODEBOOK = "quantize.embedding.weight"
 """Of each of them: [codes, width]."""
 _FILE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_MOST_HEADER = 100_000_000
-"""Bytes that the reader of safetensors allows."""
 ROWS = 32
 """Where ``config.json`` states no ``num_patches``: Janus's default, and 256 pixels of Emu3's."""
 _MOST_ROWS = 4096
@@ -49,17 +46,6 @@ EMU3 = Kind("emu3_vqgan", "emu3", "Emu3VQVAE", ("codebook_size", 32_768), 3)
 JANUS = Kind("janus_vqgan", "janus", "JanusVQVAE", ("num_embeddings", 16_384), 4)
 
 
-class Place(NamedTuple):
-    """Where a tensor lies."""
-
-    file: Path
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    end: int
-    """Bytes of the file."""
-
-
 @dataclass(frozen=True)
 class VqFolder:
     """A VQ model in a folder."""
@@ -71,7 +57,7 @@ class VqFolder:
     """Codes of each side of a picture, of the size that it is meant for."""
     prefix: str
     """Of its tensors' names."""
-    places: Mapping[str, Place]
+    places: Mapping[str, TensorPlace]
     """By its own names."""
 
     @property
@@ -112,7 +98,7 @@ class VqFolder:
 
 
 @lru_cache(maxsize=64)
-def _digest_of(states: tuple[tuple[str, int, int], ...], places: tuple[tuple[str, Place], ...]) -> bytes:
+def _digest_of(states: tuple[tuple[str, int, int], ...], places: tuple[tuple[str, TensorPlace], ...]) -> bytes:
     """Of the tensors in files as they are: path, time of the last change, size."""
     digest = blake2b(digest_size=16)
     for name, place in places:
@@ -193,16 +179,16 @@ def read_object(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _places(folder: Path) -> tuple[str, dict[str, Place]]:
+def _places(folder: Path) -> tuple[str, dict[str, TensorPlace]]:
     """What its tensors' names begin with in the files of a folder, and where each lies."""
     index = read_object(folder / _INDEX).get("weight_map")
     if (folder / _FILE).is_file() or not isinstance(index, dict):
-        headers = [_header(folder / _FILE)]
+        headers = [read_tensor_places(folder / _FILE)]
         prefix = _prefix(folder, headers[0])
     else:
         prefix = _prefix(folder, index)
         names = {Path(str(file)).name for name, file in index.items() if name.startswith(prefix)}
-        headers = [_header(folder / name) for name in sorted(names)]  # never out of the folder
+        headers = [read_tensor_places(folder / name) for name in sorted(names)]  # never out of the folder
     every = {name: place for header in headers for name, place in header.items()}
     return prefix, {name.removeprefix(prefix): place for name, place in every.items() if name.startswith(prefix)}
 
@@ -212,33 +198,3 @@ def _prefix(folder: Path, names: Mapping[str, Any]) -> str:
     if len(found) != 1:
         raise ConfigError(f"weights {folder}: {len(found)} tensors are a {CODEBOOK}, expected one")
     return found[0]
-
-
-def _header(file: Path) -> dict[str, Place]:
-    """Where the tensors of a file of safetensors lie, by their names."""
-    if not file.is_file():  # a pipe would be waited for
-        raise ConfigError(f"weights {file.parent}: no {file.name} there; save it with save_pretrained, as safetensors")
-    try:
-        with file.open("rb") as opened:
-            size = fstat(opened.fileno()).st_size
-            length = int.from_bytes(opened.read(8), "little")
-            if length > min(_MOST_HEADER, size - 8):
-                raise ValueError("no safetensors")
-            header = json.loads(opened.read(length))
-        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        places = {name: _place(file, entry, 8 + length, size) for name, entry in entries.items()}
-        if sum(place.end - place.begin for place in places.values()) > size:
-            raise ValueError("its tensors overlap")
-        return places
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"weights {file}: cannot be read as safetensors: {str(error) or repr(error):.200}") from error
-
-
-def _place(file: Path, entry: Mapping[str, Any], start: int, size: int) -> Place:
-    """Of what a header says of a tensor, in a file of ``size`` bytes whose header ends at ``start``."""
-    (begin, end), shape = entry["data_offsets"], entry["shape"]
-    if type(begin) is not int or type(end) is not int or not 0 <= begin <= end <= size - start:
-        raise ValueError(f"data_offsets {entry['data_offsets']!r:.60}: the tensors have {size - start:,} bytes")
-    if not all(type(side) is int and side >= 0 for side in shape):
-        raise ValueError(f"shape {shape!r:.60}: expected whole numbers")
-    return Place(file, str(entry["dtype"]), tuple(shape), start + begin, start + end)

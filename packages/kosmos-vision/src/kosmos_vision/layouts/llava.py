@@ -1,4 +1,4 @@
-"""The layout of ``LlavaForConditionalGeneration`` of transformers: a vision tower, two linear maps, a language model."""
+"""The layout of transformers' ``LlavaForConditionalGeneration``: a vision tower, two linear maps, a language model."""
 
 from __future__ import annotations
 
@@ -125,8 +125,7 @@ class LlavaLayout:
             **{f"multi_modal_projector.{name}": tensor for name, tensor in _maps(connector).items()},
             **{f"language_model.{name}": tensor for name, tensor in language_tensors(parts.language_model).items()},
         }
-        whole = {name: tensor.detach().clone() if tensor._base is not None else tensor for name, tensor in made.items()}
-        return WrittenModel(config, whole, files, {"image": place}, "LlavaForConditionalGeneration")
+        return WrittenModel(config, made, files, {"image": place}, "LlavaForConditionalGeneration")
 
 
 class _Places:
@@ -166,10 +165,10 @@ class _Places:
                 raise ConfigError(
                     f"{self.folder.path}: holds {self.tower[name]}, which its vision_config has no place for"
                 )
-        for theirs, own in _MAPS.items():
+        for part, place in _MAPS.items():
             for kind in ("weight", "bias"):
-                there = self.maps.get(f"{theirs}.{kind}", f"multi_modal_projector.{theirs}.{kind}")
-                made[f"{_CONNECTOR}{own}.{kind}"] = partial(self.folder.tensor, there)
+                there = self.maps.get(f"{part}.{kind}", f"multi_modal_projector.{part}.{kind}")
+                made[f"{_CONNECTOR}{place}.{kind}"] = partial(self.folder.tensor, there)
         for own, name in self.language.items():
             if not _COMPUTED.fullmatch(own) and not (tied and own == "lm_head.weight"):
                 made[f"backbone.model.{own}"] = partial(self.folder.tensor, name)
@@ -214,8 +213,8 @@ def _has_marks(folder: ModelFolder, config: Mapping[str, Any]) -> bool:
 def _hints(folder: ModelFolder, *, marked: bool) -> Iterator[str]:
     if not marked:
         yield (
-            "the model has learned with no marks around a picture, and has none here (modalities.image.processor.marks: "
-            "false); where its prompts have a line end behind one, write it: --prompt $'\\nWhat is this?'"
+            "the model has learned with no marks around a picture, and has none here (modalities.image.processor.marks "
+            "is false); where its prompts have a line end behind one, write it: --prompt $'\\nWhat is this?'"
         )
     normalizer = folder.json("tokenizer.json").get("normalizer")
     if '"Prepend"' in str(normalizer).replace("'", '"'):

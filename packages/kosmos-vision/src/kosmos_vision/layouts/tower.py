@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import isqrt
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +25,7 @@ class Family(NamedTuple):
 
     model_type: str
     has_class: bool
-    """Whether a class token stands before the patches; then patches are projected without a bias, and a norm follows."""
+    """Whether a class token stands before the patches, which then are projected without a bias, and a norm follows."""
     eps: float
     strategy: str
     """``vision_feature_select_strategy`` by which the features are those of the patches."""
@@ -80,7 +79,7 @@ class Tower:
             colours: ``mean`` and ``std`` of pictures.
             above: layers that the published tower has above those that are computed.
         """
-        sizes = {"embed_dim": self.width, "depth": self.layers + above, "num_heads": self.heads}
+        sizes: dict[str, Any] = {"embed_dim": self.width, "depth": self.layers + above, "num_heads": self.heads}
         sizes |= {"patch_size": self.patch, "mlp_ratio": self.inner / self.width}
         act = {"act_layer": "gelu_tanh"} if self.act == "gelu_pytorch_tanh" else {}
         return {
@@ -133,8 +132,8 @@ def read_tower(config: Any, feature_layer: Any, where: str) -> tuple[Tower, int]
     width, inner, heads, count, patch, size = sizes.values()
     if size % patch:
         raise ConfigError(
-            f"{where}: vision_config: pictures of {size} px are no whole number of patches of {patch} px, and pixels at "
-            "the edge would be left out; there is no encoder for that"
+            f"{where}: vision_config: pictures of {size} px are no whole number of patches of {patch} px, and pixels "
+            "at the edge would be left out; there is no encoder for that"
         )
     if int(width * (inner / width)) != inner or width % heads:
         raise ConfigError(
@@ -142,7 +141,8 @@ def read_tower(config: Any, feature_layer: Any, where: str) -> tuple[Tower, int]
         )
     if type(feature_layer) is not int or not 1 <= (kept := feature_layer + (count + 1) * (feature_layer < 0)) <= count:
         raise ConfigError(
-            f"{where}: vision_feature_layer: expected one layer of {count}, from 1 or from -1 backwards, got {feature_layer!r:.40}"
+            f"{where}: vision_feature_layer: expected one layer of {count}, from 1 or from -1 backwards, "
+            f"got {feature_layer!r:.40}"
         )
     return Tower(family, width, inner, heads, kept, patch, size, full.hidden_act), count - kept
 
@@ -160,7 +160,9 @@ def tower_of(encoder: Any) -> Tower | str:
         return f"is a {type(encoder).__name__}; set name: timm"
     model: Any = encoder.model
     if type(model).__name__ != "VisionTransformer":
-        return f"is a {type(model).__name__} of timm; set model: one of CLIP or SigLIP, such as vit_base_patch16_siglip_224"
+        return (
+            f"is timm's {type(model).__name__}; set model: one of CLIP or SigLIP, such as vit_base_patch16_siglip_224"
+        )
     if not isinstance(model.norm, nn.Identity):
         return "ends with the last norm, which LLaVA leaves out; set layer: -2, or -1"
     if (size := encoder.input.size_px) is None or size[0] != size[1]:
@@ -209,7 +211,9 @@ def as_theirs(name: str, tensor: Tensor) -> dict[str, Tensor]:
     names = as_clip(name)
     if name in ("pos_embed", "cls_token"):
         tensor = tensor[0, 0] if name == "cls_token" else tensor[0]
-    return {theirs: part for theirs, part in zip(names, tensor.chunk(len(names)), strict=True)}
+    if len(names) == 1:
+        return {names[0]: tensor}
+    return {theirs: part.clone() for theirs, part in zip(names, tensor.chunk(len(names)), strict=True)}
 
 
 def check_features(encoder: TimmEncoder, tower: Tower, tensors: Mapping[str, Tensor]) -> None:
@@ -221,7 +225,7 @@ def check_features(encoder: TimmEncoder, tower: Tower, tensors: Mapping[str, Ten
     Raises:
         ConfigError: they differ.
     """
-    from transformers import AutoModel, CONFIG_MAPPING
+    from transformers import CONFIG_MAPPING, AutoModel
 
     config = CONFIG_MAPPING[tower.family.model_type](
         **{name: value for name, value in tower.config(0).items() if name != "model_type"}
@@ -252,11 +256,6 @@ def check_features(encoder: TimmEncoder, tower: Tower, tensors: Mapping[str, Ten
     worst, most = (ours - found).abs().max().item(), found.abs().max().item()
     if not worst <= CLOSE * max(most, 1e-6):
         raise ConfigError(
-            f"streams.image.encoder: its features differ from those of {tower.family.model_type} of transformers by {worst:.2g} "
-            f"of {most:.2g}; the timm model computes otherwise than it"
+            f"streams.image.encoder: its features differ by {worst:.2g} of {most:.2g} from those of transformers' "
+            f"{tower.family.model_type}; the timm model computes otherwise"
         )
-
-
-def cells_of(tower: Tower) -> int:
-    """Of a picture."""
-    return isqrt((tower.size // tower.patch) ** 4)
