@@ -25,8 +25,8 @@ def backbone_of(config: Mapping[str, Any], *, tied: bool) -> dict[str, Any]:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         raise ConfigError(f"text_config: model_type {kind!r:.60}: transformers has no such language model")
-    if config.get("quantization_config"):
-        raise ConfigError("text_config: its weights are in few bits; give the model as it was before")
+    if "auto_map" in config:
+        raise ConfigError("text_config: auto_map: the model wants code of its own, which is never run; give one without")
     stated = {name: value for name, value in config.items() if name not in OF_FILES and name[:1] != "_"}
     stated = {**stated, "tie_word_embeddings": tied}
     stated = {name: value for name, value in stated.items() if name not in ("model_type", "torch_dtype")}

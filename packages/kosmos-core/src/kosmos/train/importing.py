@@ -54,6 +54,7 @@ def import_folder(folder: Path, output: Path, registry: Registry, layout: str | 
         raise ConfigError(f"{output}: is there already; name a folder that is not")
     published = ModelFolder(folder)
     name = _chosen(published, registry, layout)
+    _refuse_few_bits(published)
     made: Layout = registry.build("layout", name)
     read = made.read(published)
     config = make_run(_settings(published, read, output), where=f"{folder} (layout {name})")
@@ -100,6 +101,16 @@ def _chosen(folder: ModelFolder, registry: Registry, layout: str | None) -> str:
 
 def _kind(folder: ModelFolder) -> str:
     return f"its config.json says model_type {folder.config.get('model_type')!r:.60}"
+
+
+def _refuse_few_bits(folder: ModelFolder) -> None:
+    """Raises ConfigError where weights are in few bits: of such a model others would come out."""
+    inner = [folder.config, *(part for part in folder.config.values() if isinstance(part, dict))]
+    if any(part.get("quantization_config") for part in inner):
+        raise ConfigError(
+            f"{folder.path}: config.json: quantization_config: its weights are in few bits; give the model as it was "
+            "before (backbone.lora.quantize rounds it)"
+        )
 
 
 def _settings(folder: ModelFolder, read: ReadModel, output: Path) -> dict[str, Any]:

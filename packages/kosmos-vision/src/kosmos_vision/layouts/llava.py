@@ -90,7 +90,7 @@ class LlavaLayout:
         _refuse_others(parts)
         encoder, connector = (getattr(model.streams["image"], part) for part in ("encoder", "connector"))
         if isinstance(tower := tower_of(encoder), str):
-            raise parts.refuse("streams.image.encoder", f"it {tower}")
+            raise parts.refuse(f"streams.image.encoder: it {tower}", "begin a run with such an encoder")
         processor: Any = composition.processors["image"]
         _check_pictures(parts, processor)
         _check_connector(parts, connector)

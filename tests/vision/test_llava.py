@@ -1,0 +1,347 @@
+"""Models of LLaVA: begun with by ``kosmos import``, and written by ``kosmos export --for llava``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoProcessor, LlavaForConditionalGeneration
+
+from kosmos import ConfigError, Document, Media, SavedRun, Text, chat_prompt, generate_text, load_plugins, load_run, make_run
+from kosmos.cli import main
+from kosmos.commands.whole_model import write_whole_model
+from kosmos.compose import Composition, compose
+from kosmos.train.importing import import_folder
+from kosmos.train.layout import ModelParts
+from kosmos.train.run import train_model
+from kosmos_vision.layouts.llava import LlavaLayout
+from support.llavas import save_llava
+
+QUESTION = "What is in this picture?"
+KINDS = "clip", "siglip"
+ENCODER = {
+    "name": "timm", "model": "vit_base_patch16_clip_quickgelu_224", "image_size": 32, "layer": -2,
+    "model_options": {"embed_dim": 32, "depth": 3, "num_heads": 2},
+}  # fmt: skip
+OWN: dict[str, Any] = {
+    "modalities": {"image": {}},
+    "streams": {"image": {"encoder": ENCODER, "connector": {"name": "mlp", "norm": False}}},
+    "backbone": {"name": "decoder", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48},
+    "data": {"tokens_per_pack": 128, "workers": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def photo() -> Path:
+    return PHOTO
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A published model, and the run that was made of it."""
+    place = tmp_path_factory.mktemp(request.param)
+    save_llava(place / "published", request.param)
+    import_folder(place / "published", place / "run", load_plugins())
+    return place / "published", place / "run"
+
+
+def asked(photo: Path) -> Document:
+    return Document("photo", (Media("image", photo), Text(QUESTION)))
+
+
+def as_given(composition: Composition, document: Document) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens [1, T] with -1 in slots, pixels as LLaVA takes them, and logits [T, V] of a prompt."""
+    batch = composition.pack([document])
+    values, encoder = batch.media["image"].values, composition.model.streams["image"].encoder
+    side, px = round(len(values) ** 0.5), values.shape[-1]
+    picture = values.view(side, side, 3, px, px).permute(2, 0, 3, 1, 4).reshape(1, 3, side * px, side * px)
+    mean, std = (torch.tensor(of).view(3, 1, 1) for of in (encoder.input.mean, encoder.input.std))
+    ids = batch.token_ids.clone()
+    ids[batch.media["image"].slots] = -1
+    with torch.no_grad():
+        logits = composition.model.hidden(batch) @ composition.model.backbone.output_weight().T
+    return ids[None], (picture / 255 - mean) / std, logits
+
+
+def compared(run: Path, folder: Path, photo: Path) -> dict[str, Any]:
+    """A run, and what transformers reads of it, at one prompt without its end."""
+    composition = load_run(run, device="cpu").composition
+    model, info = LlavaForConditionalGeneration.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    ids, pixels, ours = as_given(composition, asked(photo))
+    filled = torch.where(ids < 0, model.config.image_token_id, ids)
+    with torch.no_grad():
+        theirs = model.eval()(input_ids=filled, pixel_values=pixels).logits[0]
+    rows = min(theirs.shape[1], ours.shape[1])
+    worst = (theirs[:, :rows] - ours[:, :rows]).abs().max().item()
+    return {"composition": composition, "model": model, "ids": filled[:, :-1], "pixels": pixels, "worst": worst}
+
+
+def tensors_of(run: Path) -> dict[str, Tensor]:
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    return {name: t for file in (checkpoint / "tensors").iterdir() for name, t in load_file(file).items()}
+
+
+# what is read
+
+
+def test_a_model_that_was_imported_has_the_logits_of_transformers(imported: tuple[Path, Path], photo: Path) -> None:
+    published, run = imported
+    assert compared(run, published, photo)["worst"] < 1e-4  # rounding in fp32: 6e-6 of 4
+
+
+def test_pictures_and_tokens_are_as_the_published_processor_makes_them(
+    imported: tuple[Path, Path], photo: Path
+) -> None:
+    published, run = imported
+    found = compared(run, published, photo)
+    given = AutoProcessor.from_pretrained(published)(
+        images=Image.open(photo), text="<image>" + QUESTION, return_tensors="pt"
+    )
+    assert torch.equal(given["input_ids"], found["ids"])
+    apart = (given["pixel_values"] - found["pixels"]).abs()
+    assert apart.max() < 0.1 and apart.mean() < 0.02  # resampling: up to 3 steps of a byte, of 255, and 0.6 on average
+
+
+def test_what_was_imported_is_written_and_read_again_bit_for_bit(imported: tuple[Path, Path], tmp_path: Path) -> None:
+    published, run = imported
+    assert main(["export", str(run), str(tmp_path / "written"), "--for", "llava"]) == 0
+    assert main(["import", str(tmp_path / "written"), str(tmp_path / "again")]) == 0
+    first, again = tensors_of(run), tensors_of(tmp_path / "again")
+    assert first.keys() == again.keys()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    stored = load_file(published / "model.safetensors")
+    written = load_file(tmp_path / "written" / "model.safetensors")
+    for name in (n for n in stored if "layers.2" not in n and "post_layernorm" not in n and "embed_tokens" not in n and "head.mlp" not in n and ".head." not in n):
+        theirs = name.replace("vision_tower.", "vision_tower.vision_model.").replace(
+            "vision_model.vision_model", "vision_model"
+        )
+        assert torch.equal(stored[name], written[theirs][: len(stored[name])]), name
+
+
+def test_a_model_that_was_imported_is_generated_with_and_trained_on(
+    imported: tuple[Path, Path], photo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, run = imported
+    assert main(["generate", str(run), "--image", str(photo), "--prompt", "The", "--max-new-tokens", "3"]) == 0
+    further = ["train", f"{run}/run.yaml", f"init={run}", "--data", "shapes", "--output", str(tmp_path / "further")]
+    quick = ["--steps", "1", "backbone.lora.rank=2", "data.workers=0", "evaluate.max_documents=2", "data.look_ahead=8"]
+    assert main([*further, *quick]) == 0
+    assert "begins with backbone, streams.image.encoder, streams.image.connector of" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "further"), str(tmp_path / "served"), "--for", "llava"]) == 0
+    assert compared(tmp_path / "further", tmp_path / "served", photo)["worst"] < 1e-4
+    assert main(["train", "--resume", str(run)]) == 3
+    assert "begin a run with it (init=" in capsys.readouterr().err
+
+
+# what is written
+
+
+@pytest.mark.parametrize("chats", [None, "chatml"])
+def test_a_run_that_was_exported_answers_as_here(chats: str | None, photo: Path, tmp_path: Path) -> None:
+    tokenizer = {"name": "bytes"}
+    if chats:
+        save_llava(tmp_path / "tokens", "clip", chatml=True)
+        tokenizer = {"name": str(tmp_path / "tokens"), "turns": chats}
+    settings = {**OWN, "tokenizer": tokenizer, "output": tmp_path / "run", "train": {"steps": 2, "precision": "fp32"}}
+    settings["evaluate"] = {"max_documents": 2}
+    train_model(make_run(settings))
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "written"), "--for", "llava"]) == 0
+    found = compared(tmp_path / "run", tmp_path / "written", photo)
+    assert found["worst"] < 1e-4
+    processor = AutoProcessor.from_pretrained(tmp_path / "written")
+    said = [{"type": "image"}, {"type": "text", "text": QUESTION}]
+    text = processor.apply_chat_template([{"role": "user", "content": said}], add_generation_prompt=True)
+    given = processor(images=Image.open(photo), text=text, add_special_tokens=False, return_tensors="pt")
+    composition: Composition = found["composition"]
+    document = chat_prompt([Media("image", photo), Text(QUESTION)])
+    plan = composition.planner.prompt(document)
+    ours = torch.tensor(plan.token_ids.astype("int64"))
+    ours[torch.tensor(plan.slots["image"].astype("int64"))] = found["model"].config.image_token_id
+    assert given["input_ids"][0].tolist() == ours.tolist()
+    answer = found["model"].generate(**given, max_new_tokens=6, do_sample=False)[0, len(ours) :]
+    assert composition.tokenizer.decode(answer.tolist()) == _answer(composition, document)
+
+
+def _answer(composition: Composition, document: Document) -> str:
+    return generate_text(composition, document, max_new_tokens=6, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({"streams": {"image": {"encoder": ENCODER}}}, "streams.image.connector.norm: true"),
+        ({"streams": {"image": {"encoder": {**ENCODER, "layer": None}, "connector": {"norm": False}}}}, "set layer: -2"),
+        ({"streams": {"image": {"encoder": ENCODER, "connector": {"norm": False, "pool": [1, 2, 2]}}}}, "connector.pool"),
+        ({"streams": {"image": {"encoder": ENCODER, "connector": {"norm": False, "hidden": 8}}}}, "connector.hidden: 8"),
+        ({"streams": {"image": {"encoder": ENCODER, "connector": {"name": "linear"}}}}, "set name: mlp"),
+        ({"streams": {"image": {"connector": {"name": "mlp", "norm": False}}}}, "encoder: it is timm's EfficientNet"),
+        ({"modalities": {"image": {"processor": {"max_tiles": 4}}}}, "max_tiles: 4"),
+        ({"modalities": {}, "streams": {}}, "the run has no pictures"),
+        ({"modalities": {"image": {}, "audio": {}}}, "modalities: audio"),
+    ],
+)  # fmt: skip
+def test_a_run_that_is_no_llava_is_refused_with_what_to_set(over: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        LlavaLayout().write(parts(over))
+    assert "\n" not in str(refused.value)
+
+
+def parts(over: dict[str, Any]) -> ModelParts:
+    composition = compose(make_run({**OWN, **over}), load_plugins())
+    composition.model.eval()
+    language: Any = composition.model.backbone
+    return ModelParts(composition, language.to_transformers(128))
+
+
+def test_a_tower_that_computes_otherwise_is_refused() -> None:
+    given: Any = parts({})
+    given.composition.model.streams["image"].encoder.model.blocks[1].norm1.eps = 1.0
+    with pytest.raises(ConfigError, match="its features differ by"):
+        LlavaLayout().write(given)
+
+
+# what is refused
+
+
+def edited(name: str, **fields: Any) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        file = folder / name
+        found = json.loads(file.read_text())
+        for path, value in fields.items():
+            at = found
+            *places, last = path.split("__")
+            for place in places:
+                at = at[place]
+            at[last] = value
+        file.write_text(json.dumps(found))
+
+    return edit
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+
+
+def in_shards(folder: Path, *, lacking: bool, names: str = "model-{}.safetensors") -> None:
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    halves = {names.format(n): dict(list(tensors.items())[n::2]) for n in (0, 1)}
+    for file, half in halves.items():
+        save_file(half, folder / Path(file).name)
+    index = {"weight_map": {name: file for file, half in halves.items() for name in half}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    if lacking:
+        (folder / names.format(1)).unlink()
+
+
+def cut(folder: Path) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+
+
+def huge_header(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes((1 << 62).to_bytes(8, "little") + b"{}" * 50)
+
+
+def changed(change: Callable[[dict[str, Tensor]], Any]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors")
+
+    return edit
+
+
+LINEAR = "multi_modal_projector.linear_1.weight"
+BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "pickle": (pickled, "its weights are in pytorch_model.bin, and only safetensors are read"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors there"),
+    "missing shard": (lambda folder: in_shards(folder, lacking=True), "model-1.safetensors of its files are not there"),
+    "shard elsewhere": (lambda folder: in_shards(folder, lacking=False, names="../model-{}.safetensors"), "in its own folder"),
+    "cut short": (cut, "cannot be read as safetensors: data_offsets"),
+    "huge header": (huge_header, "its header would have 4,611,686,018,427,387,904 bytes"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json there"),
+    "config of a list": (lambda folder: (folder / "config.json").write_text("[]") and None, "expected an object, got list"),
+    "config cut": (lambda folder: (folder / "config.json").write_text('{"model') and None, "cannot be read as JSON"),
+    "another model": (edited("config.json", model_type="blip-2"), "no installed layout reads it .*'blip-2'"),
+    "another tower": (edited("config.json", vision_config__model_type="pixtral"), "expected clip_vision_model or siglip"),
+    "another text": (edited("config.json", text_config__model_type="lama"), "no such language model"),
+    "an encoder as text": (edited("config.json", text_config__model_type="clip_text_model"), "no causal language model"),
+    "code": (edited("config.json", text_config__auto_map={"AutoModel": "x.Y"}), "auto_map"),
+    "in few bits": (edited("config.json", quantization_config={"bits": 4}), "quantization_config"),
+    "several layers": (edited("config.json", vision_feature_layer=[-2, -1]), "vision_feature_layer: expected one layer"),
+    "class token kept": (edited("config.json", vision_feature_select_strategy="full"), "vision_feature_select_strategy"),
+    "another activation": (edited("config.json", projector_hidden_act="relu"), "projector_hidden_act: expected gelu"),
+    "another norm": (edited("config.json", vision_config__layer_norm_eps=1e-3), "layer_norm_eps: expected 1e-05"),
+    "patches that do not fit": (edited("config.json", vision_config__image_size=60), "no whole number of patches"),
+    "another size": (edited("processor_config.json", image_processor__crop_size={"height": 28, "width": 28}), "crop_size"),
+    "another filter": (edited("processor_config.json", image_processor__resample=2), "resample: expected 3, got 2"),
+    "no preprocessor": (lambda folder: (folder / "processor_config.json").unlink(), "preprocessor_config.json: not there"),
+    "a tensor too few": (changed(lambda t: t.pop(LINEAR)), f"no tensor {LINEAR} there"),
+    "a tensor too many": (changed(lambda t: t.update({"lm.more": torch.zeros(1)})), "lm.more, which is of no part"),
+    "another shape": (changed(lambda t: t.update({LINEAR: torch.zeros(3, 3)})), r"is \(3, 3\), and the model"),
+    "whole numbers": (changed(lambda t: t.update({LINEAR: torch.zeros(32, 32).char()})), "is of torch.int8"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published") / "llava"
+    save_llava(folder, "clip")
+    return folder
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_or_foreign_folder_is_refused_in_a_line_and_leaves_nothing(
+    case: str, published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(published, tmp_path / "model")
+    damage, said = BROKEN[case]
+    damage(tmp_path / "model")
+    with pytest.raises(ConfigError, match=said) as refused:
+        import_folder(tmp_path / "model", tmp_path / "run", load_plugins())
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_whole_shards_are_read(published: Path, tmp_path: Path) -> None:
+    shutil.copytree(published, tmp_path / "model")
+    in_shards(tmp_path / "model", lacking=False)
+    for name in ("model", "whole"):
+        import_folder(published if name == "whole" else tmp_path / "model", tmp_path / f"run-{name}", load_plugins())
+    one, other = tensors_of(tmp_path / "run-model"), tensors_of(tmp_path / "run-whole")
+    assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def test_turns_are_those_of_the_template(tmp_path: Path) -> None:
+    save_llava(tmp_path / "chatml", "siglip", chatml=True)
+    made = import_folder(tmp_path / "chatml", tmp_path / "run", load_plugins())
+    assert made.composition.config.tokenizer.turns is not None
+    assert made.composition.config.tokenizer.turns.user == "<|im_start|>user\n{}<|im_end|>\n"
+    save_llava(tmp_path / "vicuna", "clip")
+    (tmp_path / "vicuna" / "chat_template.jinja").write_text("{{ 'USER: ' + q + ' ASSISTANT:' }}")
+    made = import_folder(tmp_path / "vicuna", tmp_path / "run-vicuna", load_plugins())
+    assert made.composition.config.tokenizer.turns.assistant == " ASSISTANT:{}</s>"
+
+
+def test_a_large_model_is_written_in_several_files(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_folder(published, tmp_path / "run", load_plugins())
+    monkeypatch.setattr("kosmos.commands.whole_model.FILE_BYTES", 100_000)
+    run: SavedRun = load_run(tmp_path / "run", device="cpu", merge=True)
+    write_whole_model(run, tmp_path / "written", LlavaLayout())
+    assert len(list((tmp_path / "written").glob("model-*-of-*.safetensors"))) > 1
+    import_folder(tmp_path / "written", tmp_path / "again", load_plugins())
+    first, again = tensors_of(tmp_path / "run"), tensors_of(tmp_path / "again")
+    assert all(torch.equal(first[name], again[name]) for name in first)
