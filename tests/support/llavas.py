@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import (
@@ -62,6 +63,12 @@ def save_llava(folder: Path, tower: str, *, chatml: bool = False) -> LlavaForCon
     extra = {"patch_size": PATCH, "num_additional_image_tokens": int(is_clip), "image_token": "<image>"}
     LlavaProcessor(pictures, tokens, **how, **extra).save_pretrained(folder)
     return model
+
+
+def tensors_of(run: Path) -> dict[str, torch.Tensor]:
+    """Of the only checkpoint of a run, by their names there."""
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    return {name: t for file in (checkpoint / "tensors").iterdir() for name, t in load_file(file).items()}
 
 
 def _tokenizer(folder: Path, *, chatml: bool) -> PreTrainedTokenizerFast:

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoProcessor, LlavaForConditionalGeneration
 
-from kosmos import ConfigError, Document, Media, SavedRun, Text, chat_prompt, generate_text, load_plugins, load_run, make_run
+import kosmos_vision.plugin
+from kosmos import (
+    ConfigError,
+    Document,
+    LayoutSpec,
+    Media,
+    Registry,
+    SavedRun,
+    Text,
+    chat_prompt,
+    generate_text,
+    hookimpl,
+    load_plugins,
+    load_run,
+    make_run,
+)
 from kosmos.cli import main
 from kosmos.commands.whole_model import write_whole_model
 from kosmos.compose import Composition, compose
+from kosmos.testing import Conditions, promises_of
 from kosmos.train.importing import import_folder
 from kosmos.train.layout import ModelParts
 from kosmos.train.run import train_model
 from kosmos_vision.layouts.llava import LlavaLayout
-from support.llavas import save_llava
+from support.llavas import SIZES, save_llava, tensors_of
 
 QUESTION = "What is in this picture?"
 KINDS = "clip", "siglip"
@@ -40,8 +54,8 @@ OWN: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def photo() -> Path:
-    return PHOTO
+def photo(shared_data: Callable[[str], Path]) -> Path:
+    return sorted(shared_data("images/photos").rglob("*.jpg"))[0]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -85,11 +99,6 @@ def compared(run: Path, folder: Path, photo: Path) -> dict[str, Any]:
     return {"composition": composition, "model": model, "ids": filled[:, :-1], "pixels": pixels, "worst": worst}
 
 
-def tensors_of(run: Path) -> dict[str, Tensor]:
-    (checkpoint,) = (run / "checkpoints").iterdir()
-    return {name: t for file in (checkpoint / "tensors").iterdir() for name, t in load_file(file).items()}
-
-
 # what is read
 
 
@@ -120,7 +129,15 @@ def test_what_was_imported_is_written_and_read_again_bit_for_bit(imported: tuple
     assert all(torch.equal(first[name], again[name]) for name in first)
     stored = load_file(published / "model.safetensors")
     written = load_file(tmp_path / "written" / "model.safetensors")
-    for name in (n for n in stored if "layers.2" not in n and "post_layernorm" not in n and "embed_tokens" not in n and "head.mlp" not in n and ".head." not in n):
+    for name in (
+        n
+        for n in stored
+        if "layers.2" not in n
+        and "post_layernorm" not in n
+        and "embed_tokens" not in n
+        and "head.mlp" not in n
+        and ".head." not in n
+    ):
         theirs = name.replace("vision_tower.", "vision_tower.vision_model.").replace(
             "vision_model.vision_model", "vision_model"
         )
@@ -175,15 +192,19 @@ def _answer(composition: Composition, document: Document) -> str:
     return generate_text(composition, document, max_new_tokens=6, dtype=torch.float32)
 
 
+def stream(encoder: dict[str, Any], connector: dict[str, Any]) -> dict[str, Any]:
+    return {"streams": {"image": {"encoder": encoder or None, "connector": connector or None}}}
+
+
 @pytest.mark.parametrize(
     ("over", "said"),
     [
-        ({"streams": {"image": {"encoder": ENCODER}}}, "streams.image.connector.norm: true"),
-        ({"streams": {"image": {"encoder": {**ENCODER, "layer": None}, "connector": {"norm": False}}}}, "set layer: -2"),
-        ({"streams": {"image": {"encoder": ENCODER, "connector": {"norm": False, "pool": [1, 2, 2]}}}}, "connector.pool"),
-        ({"streams": {"image": {"encoder": ENCODER, "connector": {"norm": False, "hidden": 8}}}}, "connector.hidden: 8"),
-        ({"streams": {"image": {"encoder": ENCODER, "connector": {"name": "linear"}}}}, "set name: mlp"),
-        ({"streams": {"image": {"connector": {"name": "mlp", "norm": False}}}}, "encoder: it is timm's EfficientNet"),
+        (stream(ENCODER, {}), "streams.image.connector.norm: true"),
+        (stream({**ENCODER, "layer": None}, {"norm": False}), "set layer: -2"),
+        (stream(ENCODER, {"norm": False, "pool": [1, 2, 2]}), "connector.pool"),
+        (stream(ENCODER, {"norm": False, "hidden": 8}), "connector.hidden: 8"),
+        (stream(ENCODER, {"name": "linear"}), "set name: mlp"),
+        (stream({}, {"norm": False}), "encoder: it is timm's EfficientNet"),
         ({"modalities": {"image": {"processor": {"max_tiles": 4}}}}, "max_tiles: 4"),
         ({"modalities": {}, "streams": {}}, "the run has no pictures"),
         ({"modalities": {"image": {}, "audio": {}}}, "modalities: audio"),
@@ -209,89 +230,7 @@ def test_a_tower_that_computes_otherwise_is_refused() -> None:
         LlavaLayout().write(given)
 
 
-# what is refused
-
-
-def edited(name: str, **fields: Any) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        file = folder / name
-        found = json.loads(file.read_text())
-        for path, value in fields.items():
-            at = found
-            *places, last = path.split("__")
-            for place in places:
-                at = at[place]
-            at[last] = value
-        file.write_text(json.dumps(found))
-
-    return edit
-
-
-def pickled(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
-
-
-def in_shards(folder: Path, *, lacking: bool, names: str = "model-{}.safetensors") -> None:
-    tensors = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    halves = {names.format(n): dict(list(tensors.items())[n::2]) for n in (0, 1)}
-    for file, half in halves.items():
-        save_file(half, folder / Path(file).name)
-    index = {"weight_map": {name: file for file, half in halves.items() for name in half}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    if lacking:
-        (folder / names.format(1)).unlink()
-
-
-def cut(folder: Path) -> None:
-    content = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
-
-
-def huge_header(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes((1 << 62).to_bytes(8, "little") + b"{}" * 50)
-
-
-def changed(change: Callable[[dict[str, Tensor]], Any]) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        tensors = load_file(folder / "model.safetensors")
-        change(tensors)
-        save_file(tensors, folder / "model.safetensors")
-
-    return edit
-
-
-LINEAR = "multi_modal_projector.linear_1.weight"
-BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
-    "pickle": (pickled, "its weights are in pytorch_model.bin, and only safetensors are read"),
-    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors there"),
-    "missing shard": (lambda folder: in_shards(folder, lacking=True), "model-1.safetensors of its files are not there"),
-    "shard elsewhere": (lambda folder: in_shards(folder, lacking=False, names="../model-{}.safetensors"), "in its own folder"),
-    "cut short": (cut, "cannot be read as safetensors: data_offsets"),
-    "huge header": (huge_header, "its header would have 4,611,686,018,427,387,904 bytes"),
-    "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json there"),
-    "config of a list": (lambda folder: (folder / "config.json").write_text("[]") and None, "expected an object, got list"),
-    "config cut": (lambda folder: (folder / "config.json").write_text('{"model') and None, "cannot be read as JSON"),
-    "another model": (edited("config.json", model_type="blip-2"), "no installed layout reads it .*'blip-2'"),
-    "another tower": (edited("config.json", vision_config__model_type="pixtral"), "expected clip_vision_model or siglip"),
-    "another text": (edited("config.json", text_config__model_type="lama"), "no such language model"),
-    "an encoder as text": (edited("config.json", text_config__model_type="clip_text_model"), "no causal language model"),
-    "code": (edited("config.json", text_config__auto_map={"AutoModel": "x.Y"}), "auto_map"),
-    "in few bits": (edited("config.json", quantization_config={"bits": 4}), "quantization_config"),
-    "several layers": (edited("config.json", vision_feature_layer=[-2, -1]), "vision_feature_layer: expected one layer"),
-    "class token kept": (edited("config.json", vision_feature_select_strategy="full"), "vision_feature_select_strategy"),
-    "another activation": (edited("config.json", projector_hidden_act="relu"), "projector_hidden_act: expected gelu"),
-    "another norm": (edited("config.json", vision_config__layer_norm_eps=1e-3), "layer_norm_eps: expected 1e-05"),
-    "patches that do not fit": (edited("config.json", vision_config__image_size=60), "no whole number of patches"),
-    "another size": (edited("processor_config.json", image_processor__crop_size={"height": 28, "width": 28}), "crop_size"),
-    "another filter": (edited("processor_config.json", image_processor__resample=2), "resample: expected 3, got 2"),
-    "no preprocessor": (lambda folder: (folder / "processor_config.json").unlink(), "preprocessor_config.json: not there"),
-    "a tensor too few": (changed(lambda t: t.pop(LINEAR)), f"no tensor {LINEAR} there"),
-    "a tensor too many": (changed(lambda t: t.update({"lm.more": torch.zeros(1)})), "lm.more, which is of no part"),
-    "another shape": (changed(lambda t: t.update({LINEAR: torch.zeros(3, 3)})), r"is \(3, 3\), and the model"),
-    "whole numbers": (changed(lambda t: t.update({LINEAR: torch.zeros(32, 32).char()})), "is of torch.int8"),
-}  # fmt: skip
+# names of layouts, turns, files
 
 
 @pytest.fixture(scope="module")
@@ -299,28 +238,6 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published") / "llava"
     save_llava(folder, "clip")
     return folder
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_or_foreign_folder_is_refused_in_a_line_and_leaves_nothing(
-    case: str, published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(published, tmp_path / "model")
-    damage, said = BROKEN[case]
-    damage(tmp_path / "model")
-    with pytest.raises(ConfigError, match=said) as refused:
-        import_folder(tmp_path / "model", tmp_path / "run", load_plugins())
-    assert "\n" not in str(refused.value)
-    assert not (tmp_path / "run").exists()
-
-
-def test_whole_shards_are_read(published: Path, tmp_path: Path) -> None:
-    shutil.copytree(published, tmp_path / "model")
-    in_shards(tmp_path / "model", lacking=False)
-    for name in ("model", "whole"):
-        import_folder(published if name == "whole" else tmp_path / "model", tmp_path / f"run-{name}", load_plugins())
-    one, other = tensors_of(tmp_path / "run-model"), tensors_of(tmp_path / "run-whole")
-    assert all(torch.equal(one[name], other[name]) for name in other)
 
 
 def test_turns_are_those_of_the_template(tmp_path: Path) -> None:
@@ -345,3 +262,50 @@ def test_a_large_model_is_written_in_several_files(
     import_folder(tmp_path / "written", tmp_path / "again", load_plugins())
     first, again = tensors_of(tmp_path / "run"), tensors_of(tmp_path / "again")
     assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("lava", "no such layout is installed; did you mean llava?"),
+        ("plain", "is none of it (its config.json says model_type 'llava')"),
+        (None, "is read by the layouts"),
+    ],
+)
+def test_the_layout_is_the_one_that_is_named_or_the_only_one_that_knows_the_folder(
+    named: str | None, said: str, published: Path, tmp_path: Path
+) -> None:
+    registry = Registry.from_modules({"vision": kosmos_vision.plugin, "other": Others})
+    with pytest.raises(ConfigError) as refused:
+        import_folder(published, tmp_path / "run", registry, named)
+    assert said in str(refused.value)
+    import_folder(published, tmp_path / "run", registry, "llava")
+    with pytest.raises(ConfigError, match="is there already"):
+        import_folder(published, tmp_path / "run", registry, "llava")
+
+
+class Plain(LlavaLayout):
+    def matches(self, config: Mapping[str, Any]) -> bool:
+        return False
+
+
+class Others:
+    """A plugin with a second layout that knows the same folders, and one that knows none."""
+
+    KOSMOS_API = 1
+
+    @hookimpl
+    def kosmos_layouts() -> list[LayoutSpec]:  # type: ignore[misc]
+        return [
+            LayoutSpec(name="also", target=f"{__name__}:LlavaLayout", summary="The same."),
+            LayoutSpec(name="plain", target=f"{__name__}:Plain", summary="None."),
+        ]
+
+
+def test_the_layout_keeps_its_promises() -> None:
+    few = {"model_type": "llama", "num_hidden_layers": 1, **SIZES}
+    conditions = Conditions(runs={"llava": {**OWN, "backbone": {"name": "hf", "config": few}}})
+    wanted = promises_of(load_plugins(), plugins=["vision"], conditions=conditions, fast=True)
+    found = [promise.verdict() for promise in wanted if promise.component == "layout llava"]
+    assert [verdict.message for verdict in found if verdict.outcome != "passed"] == []
+    assert {"leaves-others", "refuses-others", "gives-back"} <= {verdict.id for verdict in found}

@@ -26,7 +26,9 @@ def backbone_of(config: Mapping[str, Any], *, tied: bool) -> dict[str, Any]:
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         raise ConfigError(f"text_config: model_type {kind!r:.60}: transformers has no such language model")
     if "auto_map" in config:
-        raise ConfigError("text_config: auto_map: the model wants code of its own, which is never run; give one without")
+        raise ConfigError(
+            "text_config: auto_map: the model wants code of its own, which is never run; give one without"
+        )
     stated = {name: value for name, value in config.items() if name not in OF_FILES and name[:1] != "_"}
     stated = {**stated, "tie_word_embeddings": tied}
     stated = {name: value for name, value in stated.items() if name not in ("model_type", "torch_dtype")}
