@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoProcessor, LlavaForConditionalGeneration
 
@@ -249,6 +251,23 @@ def test_turns_are_those_of_the_template(tmp_path: Path) -> None:
     (tmp_path / "vicuna" / "chat_template.jinja").write_text("{{ 'USER: ' + q + ' ASSISTANT:' }}")
     made = import_folder(tmp_path / "vicuna", tmp_path / "run-vicuna", load_plugins())
     assert made.composition.config.tokenizer.turns.assistant == " ASSISTANT:{}</s>"
+
+
+def test_a_folder_of_an_older_transformers_is_read(published: Path, tmp_path: Path) -> None:
+    shutil.copytree(published, tmp_path / "older")
+    file = tmp_path / "older" / "config.json"
+    config = json.loads(file.read_text())
+    config["text_config"] |= {"return_dict": True, "temperature": 1.0, "pruned_heads": {}, "_name_or_path": "lmsys/x"}
+    config["text_config"] |= {"torch_dtype": "float16", "architectures": ["LlamaForCausalLM"]}
+    config["vision_config"] |= {"vocab_size": 300, "torch_dtype": "float16"}
+    file.write_text(json.dumps(config | {"ignore_index": -100, "pad_token_id": 3}))
+    tensors = load_file(tmp_path / "older" / "model.safetensors")
+    half = {name.replace("vision_tower.", "vision_tower.vision_model."): t.half() for name, t in tensors.items()}
+    half["vision_tower.vision_model.embeddings.position_ids"] = torch.arange(17)[None]
+    save_file(half, tmp_path / "older" / "model.safetensors")
+    import_folder(tmp_path / "older", tmp_path / "run", load_plugins())
+    found = tensors_of(tmp_path / "run")["model.streams.image.connector.layers.0.weight"]
+    assert torch.equal(found, tensors["multi_modal_projector.linear_1.weight"].half().float())
 
 
 def test_a_large_model_is_written_in_several_files(

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
@@ -48,15 +48,20 @@ def fields_of(config: Any) -> dict[str, Any] | None:
     kind, stated = config.model_type, config.to_diff_dict()
     if kind not in CONFIG_MAPPING:
         return None
-    known = _known_fields(kind)
-    fields = {name: value for name, value in stated.items() if name in known or _is_read(kind, name, value)}
-    fields["model_type"] = kind
+    fields = {**fields_read(kind, stated), "model_type": kind}
     try:
         again = AutoConfig.for_model(**fields)
     except Exception:  # of fields that stand for each other it raises whatever comes of them
         return None
     told, meant = ({k: v for k, v in c.to_dict().items() if k not in OF_FILES} for c in (again, config))
     return fields if told == meant else None
+
+
+def fields_read(kind: str, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the fields that a configuration states those that a model of this type reads, as others are kept by older
+    versions of transformers, and read by nobody."""
+    known = _known_fields(kind)
+    return {name: value for name, value in stated.items() if name in known or _is_read(kind, name, value)}
 
 
 def from_config_of(model: str, dtype: torch.dtype) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import CONFIG_MAPPING
 
 from kosmos.errors import ConfigError
-from kosmos.model.huggingface_loading import OF_FILES, check_type, fields_of
+from kosmos.model.huggingface_loading import OF_FILES, check_type, fields_of, fields_read
 
 
 def backbone_of(config: Mapping[str, Any], *, tied: bool) -> dict[str, Any]:
@@ -29,9 +29,9 @@ def backbone_of(config: Mapping[str, Any], *, tied: bool) -> dict[str, Any]:
         raise ConfigError(
             "text_config: auto_map: the model wants code of its own, which is never run; give one without"
         )
-    stated = {name: value for name, value in config.items() if name not in OF_FILES and name[:1] != "_"}
-    stated = {**stated, "tie_word_embeddings": tied}
-    stated = {name: value for name, value in stated.items() if name not in ("model_type", "torch_dtype")}
+    plain = {name: value for name, value in config.items() if name not in OF_FILES and name[:1] != "_"}
+    stated = {**fields_read(kind, plain), "tie_word_embeddings": tied}
+    del stated["model_type"]
     try:
         made = CONFIG_MAPPING[kind](**stated)
     except Exception as error:  # of wrong values it raises whatever comes of them
