@@ -235,6 +235,14 @@ def test_a_tower_that_computes_otherwise_is_refused() -> None:
 # names of layouts, turns, files
 
 
+def test_a_layout_that_is_not_installed_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(tmp_path), str(tmp_path / "written"), "--for", "lava"]) == 2
+    said = "error[config]: --for lava: nothing that is installed writes for it; did you mean llava?\n"
+    assert capsys.readouterr().err == said
+    assert main(["export", "run", "m", "--for", "llava", "--part", "backbone"]) == 2
+    assert "--part: --for llava writes a whole model" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published") / "llava"
