@@ -115,6 +115,14 @@ def resumes(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "2", "tests/survive/test_resumes.py", *session.posargs, env=environment)
 
 
+@nox.session(default=False)
+def thorough(session: nox.Session) -> None:
+    """Cases of which the suite takes a short variant, such as those that PyTorch's compiler compiles, some minutes."""
+    install(session, *EDITABLE, "-r", "requirements-test.txt")
+    files = [str(file) for file in sorted(ROOT.glob("tests/**/test_*.py")) if "support.thorough" in file.read_text()]
+    session.run("python", "-m", "pytest", *IN_TWO, *files, *session.posargs, env={"KOSMOS_TEST_THOROUGH": "1"})
+
+
 @nox.session
 def docs(session: nox.Session) -> None:
     """The documentation site, strictly, in site/. ``nox -s docs -- serve`` shows it as it changes."""

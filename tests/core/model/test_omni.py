@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
+from functools import cache, partialmethod
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from kosmos.plugins import Registry
 from kosmos.train.compiling import compilations, compile_blocks
 from support import dozen, ticks
 from support.kernels import multiply_as_convolutions
+from support.thorough import thorough
 
 BACKBONES = {
     "decoder": {"name": "decoder", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48},
@@ -210,8 +211,13 @@ def test_packed_is_unpacked_in_8_bits_unless_tokens_share_a_scale(backbone, reci
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch's compiler warns of its own parts
-def test_compiled_rows_with_and_without_each_stream_are_their_documents_alone_and_are_compiled_once() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=thorough)])
+def test_compiled_rows_with_and_without_each_stream_are_their_documents_alone_and_are_compiled_once(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What inductor makes of the graphs of each part, tests of the parts and of a compiled training see too."""
     torch.compiler.reset()
+    monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(torch.nn.Module.compile, backend=backend))
     composed = deepcopy(composition("decoder"))
     assert compile_blocks(composed.model, True, torch.device("cpu")) > 2  # some of encoders
     rows = [MIXED, MIXED[2:], [MIXED[1]], [MIXED[3], MIXED[3]], MIXED[:1]]
