@@ -18,6 +18,7 @@ from kosmos_vision.anatomy import as_cells
 from kosmos_vision.cell_projection import reads_cells, takes_cells
 from kosmos_vision.timm_encoder import TimmEncoder
 from support.rebuilt import rebuilt
+from support.thorough import thorough
 from support.timm_models import MODELS, SHAPES, TINY, alone, grid, pictures, wake
 
 VARIABLE: dict[str, dict[str, Any]] = {
@@ -126,8 +127,15 @@ def test_only_models_that_do_nothing_else_with_a_picture_are_given_its_cells() -
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch's compiler warns of its own parts
-@pytest.mark.parametrize("case", ["vit-class-token", "naflex-fixed"])
-def test_compiled_blocks_give_the_same_and_are_compiled_for_no_new_picture(case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "backend"),
+    [
+        ("vit-class-token", "inductor"),
+        ("naflex-fixed", "aot_eager"),
+        pytest.param("naflex-fixed", "inductor", marks=thorough),
+    ],
+)
+def test_compiled_blocks_give_the_same_and_are_compiled_for_no_new_picture(case: str, backend: str) -> None:
     torch._dynamo.reset()
     encoder = TimmEncoder(**MODELS[case], variable=True)
     wake(encoder)
@@ -135,7 +143,7 @@ def test_compiled_blocks_give_the_same_and_are_compiled_for_no_new_picture(case:
     rows = [[(1, random.randint(1, 4), random.randint(1, 5)) for _ in range(random.randint(1, 9))] for _ in range(24)]
     expected = [encoder(*pictures(encoder, row)) for row in rows]
     for block in encoder.blocks:
-        block.compile()
+        block.compile(backend=backend)
     counts = []
     for row, features in zip(rows, expected, strict=True):
         # measured: at most 7.2e-7
