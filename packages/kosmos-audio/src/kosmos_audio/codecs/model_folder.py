@@ -11,7 +11,7 @@ from math import log2, prod
 from pathlib import Path
 from typing import Any
 
-from kosmos import ConfigError
+from kosmos import ConfigError, read_tensor_places
 
 FIRST = 8
 """Codebooks where none are stated: as many as Moshi writes of Mimi, and 6 kbit/s of EnCodec at 24 kHz."""
@@ -40,8 +40,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 """Fields that are read of ``config.json``, by ``model_type``, and what transformers takes where they are not stated."""
 OF_FILES = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 """Fields that say nothing of what the model computes."""
-MOST_HEADER = 100 << 20
-"""Bytes of what a file of safetensors says of itself: more its library does not read either."""
 BLOCK = 1 << 20
 MOST = 1 << 24
 """Of any number of codes, codebooks, hertz or samples of a frame: those of real models are far below."""
@@ -202,24 +200,8 @@ def _digest_of(states: tuple[tuple[str, int, int], ...]) -> bytes:
 
 
 def _tensors_of(file: Path) -> dict[str, tuple[Path, str, int, int]]:
-    """Tensors of a file of safetensors: where they lie, type and shape, begin and end. Raises ConfigError, OSError."""
-    if not file.is_file():  # a pipe would be waited for
-        raise ConfigError(f"weights {file}: no such file")
-    size = file.stat().st_size
-    with file.open("rb") as opened:
-        length = int.from_bytes(opened.read(8), "little")
-        content = opened.read(length) if length <= min(MOST_HEADER, size) else b""
-    try:
-        header = {name: entry for name, entry in json.loads(content).items() if name != "__metadata__"}
-        places = {name: (entry, *entry["data_offsets"]) for name, entry in header.items()}
-        for _, begin, end in places.values():
-            if type(begin) is not int or type(end) is not int or not 0 <= begin <= end <= size - 8 - length:
-                raise ValueError(f"data_offsets {[begin, end]!r:.60}: the tensors have {size - 8 - length:,} bytes")
-        if sum(end - begin for _, begin, end in places.values()) > size:
-            raise ValueError("its tensors overlap")
-        return {
-            name: (file, f"{entry['dtype']} {entry['shape']}", 8 + length + begin, 8 + length + end)
-            for name, (entry, begin, end) in places.items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"weights {file}: cannot be read as safetensors: {error!r:.200}") from error
+    """Tensors of a file of safetensors: where they lie, type and shape, begin and end. Raises ConfigError."""
+    places = read_tensor_places(file)
+    return {
+        name: (file, f"{place.dtype} {list(place.shape)}", place.begin, place.end) for name, place in places.items()
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from torch import Tensor
@@ -11,16 +12,23 @@ from transformers import CONFIG_MAPPING
 from kosmos.errors import ConfigError
 from kosmos.model.huggingface_loading import OF_FILES, check_type, fields_of, fields_read
 
+_BOUNDED = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "vocab_size",
+)  # fmt: skip
+"""Fields by which a model grows: none is larger than all that its tensors hold."""
 
-def backbone_of(config: Mapping[str, Any], *, tied: bool) -> dict[str, Any]:
+
+def backbone_of(config: Mapping[str, Any], *, tied: bool, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Settings of a backbone ``hf`` that is a causal language model of transformers, without its weights.
 
     Args:
         config: of the language model, as in a ``text_config``.
         tied: whether its output projection is its embedding of tokens.
+        shapes: of its tensors in the folder, by the names that transformers has for them.
 
     Raises:
-        ConfigError: it is none, or its weights are in few bits.
+        ConfigError: it is none, wants code of its own, or is far larger than its tensors.
     """
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
@@ -37,9 +45,22 @@ def backbone_of(config: Mapping[str, Any], *, tied: bool) -> dict[str, Any]:
     except Exception as error:  # of wrong values it raises whatever comes of them
         raise ConfigError(f"text_config: {' '.join(str(error).split())[:200]}") from error
     check_type("text_config", made)
+    _check_sizes(made, shapes)
     if (fields := fields_of(made)) is None:
         raise ConfigError(f"text_config: fields of {kind} that a backbone hf cannot be built of again")
     return {"name": "hf", "config": {name: value for name, value in fields.items() if name not in OF_FILES}}
+
+
+def _check_sizes(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises ConfigError where a model is stated that would be built for hours, whose tensors are not there."""
+    most = sum(prod(shape) for shape in shapes.values())
+    for name in _BOUNDED:
+        limit = len(shapes) if name == "num_hidden_layers" else most
+        if (value := getattr(config, name, None)) is not None and not (type(value) is int and 1 <= value <= limit):
+            raise ConfigError(
+                f"text_config: {name}: expected a whole number from 1 to {limit:,}, as its tensors are of {most:,} "
+                f"values, got {value!r:.40}"
+            )
 
 
 def language_tensors(model: Any) -> dict[str, Tensor]:

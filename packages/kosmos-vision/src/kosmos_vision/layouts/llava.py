@@ -72,7 +72,7 @@ class LlavaLayout:
             "streams": {
                 "image": {"encoder": tower.options(colours, above), "connector": {"name": "mlp", "norm": False}}
             },
-            "backbone": backbone_of({"model_type": "llama", **text}, tied=tied),
+            "backbone": backbone_of({"model_type": "llama", **text}, tied=tied, shapes=places.language_shapes()),
         }
         turns = _vicuna(folder)
         if turns is not None:
@@ -148,6 +148,9 @@ class _Places:
             elif not _COMPUTED.fullmatch(name):
                 raise ConfigError(f"{folder.path}: holds the tensor {name}, which is of no part of a LLaVA")
 
+    def language_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {own: self.folder.places[name].shape for own, name in self.language.items()}
+
     def tensors(self, tower: Tower, *, tied: bool) -> LazyTensors:
         """By the names of a run. Raises ConfigError where one is missing, or none of the model."""
         made: dict[str, Any] = {}
@@ -206,8 +209,12 @@ def _has_marks(folder: ModelFolder, config: Mapping[str, Any]) -> bool:
     """Whether marks stand around a picture, as in what was exported here: another token stands in its slots then."""
     number = config.get("image_token_index", config.get("image_token_id"))
     added = folder.json("tokenizer.json").get("added_tokens")
-    names = {one.get("content"): one.get("id") for one in added or () if isinstance(one, dict)}
+    names = {one.get("content"): one.get("id") for one in _listed(added) if isinstance(one, dict)}
     return names.get(SLOT) == number and {BEGIN, END} <= names.keys() and number is not None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _hints(folder: ModelFolder, *, marked: bool) -> Iterator[str]:

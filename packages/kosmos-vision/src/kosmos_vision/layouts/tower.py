@@ -105,7 +105,7 @@ def read_tower(config: Any, feature_layer: Any, where: str) -> tuple[Tower, int]
     """
     from transformers import CONFIG_MAPPING
 
-    if not isinstance(config, dict) or config.get("model_type") not in FAMILIES:
+    if not isinstance(config, dict) or config.get("model_type") not in [*FAMILIES]:
         found = config.get("model_type") if isinstance(config, dict) else config
         raise ConfigError(f"{where}: vision_config: model_type: expected {' or '.join(FAMILIES)}, got {found!r:.60}")
     family = FAMILIES[config["model_type"]]
