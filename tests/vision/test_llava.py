@@ -188,6 +188,9 @@ def test_a_run_that_was_exported_answers_as_here(chats: str | None, photo: Path,
     assert given["input_ids"][0].tolist() == ours.tolist()
     answer = found["model"].generate(**given, max_new_tokens=6, do_sample=False)[0, len(ours) :]
     assert composition.tokenizer.decode(answer.tolist()) == _answer(composition, document)
+    again = import_folder(tmp_path / "written", tmp_path / "again", load_plugins())
+    assert again.spells and again.composition.config.tokenizer.turns == composition.config.tokenizer.turns
+    assert again.composition.planner.routes["image"].processor.marks  # type: ignore[attr-defined]
 
 
 def _answer(composition: Composition, document: Document) -> str:
@@ -223,6 +226,16 @@ def parts(over: dict[str, Any]) -> ModelParts:
     composition.model.eval()
     language: Any = composition.model.backbone
     return ModelParts(composition, language.to_transformers(128))
+
+
+def test_a_run_with_weights_in_bf16_is_written_so(tmp_path: Path) -> None:
+    settings = {**OWN, "train": {"steps": 1, "weights": "bf16"}, "evaluate": {"max_documents": 2}}
+    train_model(make_run({**settings, "output": tmp_path / "run"}))
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "written"), "--for", "llava"]) == 0
+    assert {tensor.dtype for tensor in load_file(tmp_path / "written" / "model.safetensors").values()} == {
+        torch.bfloat16
+    }
+    assert LlavaForConditionalGeneration.from_pretrained(tmp_path / "written").dtype == torch.bfloat16
 
 
 def test_a_tower_that_computes_otherwise_is_refused() -> None:

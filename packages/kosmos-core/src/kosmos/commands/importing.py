@@ -45,7 +45,7 @@ def import_model(
     )
     for hint in found.hints:
         say(f"hint: {hint}", file=sys.stderr)
-    if found.composition.config.tokenizer.turns is None:
+    if not found.spells:
         say(
             "hint: chats would be laid out between marks of Kosmos, which the model has not learned; say how it has "
             f"learned turns (tokenizer.turns in {output}/run.yaml, chatml, llama-3, gemma or texts of your own)",

@@ -12,13 +12,13 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
-from kosmos.commands.language_model import language_model, write_tokenizer, written_aside
+from kosmos.commands.language_model import language_model, read_otherwise, write_tokenizer, written_aside
 from kosmos.errors import ConfigError
 from kosmos.model.model_folder import CONFIG, INDEX, WEIGHTS
 from kosmos.names import did_you_mean, listed
 from kosmos.own_output import aside
 from kosmos.plugins import Registry, load_plugins
-from kosmos.train.layout import Layout, ModelParts, WrittenModel
+from kosmos.train.layout import TURNS, Layout, ModelParts, WrittenModel
 from kosmos.train.saved import SavedRun, opened_run
 from kosmos.visible import say
 
@@ -35,8 +35,11 @@ def export_whole(output: Path, folder: Path, step: int | Literal["best"] | None,
         say(f"warning: {line}", file=sys.stderr)
     with aside():
         written, values = write_whole_model(run, folder, registry.build("layout", layout))
+        warning = read_otherwise(folder)
     reader = f"; for {written.reader} and AutoProcessor" if written.reader else ""
     say(f"{folder}: {layout}, {values:,} values of step {run.step:,}{reader}")
+    if warning:
+        say(f"warning: {warning}", file=sys.stderr)
 
 
 def _check_layout(registry: Registry, layout: str) -> None:
@@ -67,9 +70,11 @@ def write_whole_model(run: SavedRun, folder: Path, layout: Layout) -> tuple[Writ
     with written_aside(folder) as partial:
         write_tokenizer(run, partial, written.places)
         _add_tokens(partial / "tokenizer.json", parts.added)
+        turns = run.composition.config.tokenizer.turns
         files = {
             CONFIG: written.config,
             "generation_config.json": model.generation_config.to_diff_dict(),
+            TURNS: {"turns": None if turns is None else turns.model_dump()},
             **written.files,
         }
         for name, content in files.items():

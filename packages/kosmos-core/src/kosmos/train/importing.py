@@ -24,7 +24,7 @@ from kosmos.plugins import Registry
 from kosmos.run_file import make_run
 from kosmos.train.branch import run_folder
 from kosmos.train.forecast.parts import counted
-from kosmos.train.layout import Layout, ReadModel
+from kosmos.train.layout import TURNS, Layout, ReadModel
 from kosmos.train.order import settings_of
 
 NO_LAYOUT = "no installed layout reads it"
@@ -36,6 +36,8 @@ class Imported(NamedTuple):
     layout: str
     composition: Composition
     hints: tuple[str, ...]
+    spells: bool
+    """Whether it is known how turns of chats are spelled."""
 
 
 def import_folder(folder: Path, output: Path, registry: Registry, layout: str | None = None) -> Imported:
@@ -71,7 +73,7 @@ def import_folder(folder: Path, output: Path, registry: Registry, layout: str | 
         order = settings_of(config)
         order = {**order, "data": {**order["data"], "sources": []}}  # nobody knows what it has learned from
         write_weights(weights, {"step": 0, "order": order}, new.checkpoints, of=())
-    return Imported(name, composition, read.hints)
+    return Imported(name, composition, read.hints, bool(published.json(TURNS)) or config.tokenizer.turns is not None)
 
 
 def layouts_of(folder: ModelFolder, registry: Registry) -> list[str]:
@@ -118,7 +120,9 @@ def _settings(folder: ModelFolder, read: ReadModel, output: Path) -> dict[str, A
     tell, if the model has learned from chats at all."""
     given = dict(read.settings)
     tokenizer = {"name": str(folder.path.resolve()), **given.get("tokenizer", {})}
-    if "turns" not in tokenizer and chat_template(folder):
+    if written := folder.json(TURNS):
+        tokenizer["turns"] = written.get("turns")
+    elif "turns" not in tokenizer and chat_template(folder):
         tokenizer["turns"] = fitting(load_tokenizer(str(folder.path)))
     return {**given, "tokenizer": tokenizer, "output": str(output)}
 

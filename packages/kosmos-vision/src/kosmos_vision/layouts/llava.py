@@ -104,7 +104,8 @@ class LlavaLayout:
         text = {"model_type": parts.language_model.config.model_type, **parts.language_model.config.to_diff_dict()}
         tied = bool(text.get("tie_word_embeddings", parts.language_model.config.tie_word_embeddings))
         config = {
-            "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "dtype": "float32",
+            "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava",
+            "dtype": text.get("dtype", "float32"),
             "image_token_index": image, "image_seq_length": (tower.size // tower.patch) ** 2,
             "multimodal_projector_bias": True, "projector_hidden_act": "gelu", "tie_word_embeddings": tied,
             "vision_feature_layer": -1 - SPARE, "vision_feature_select_strategy": tower.family.strategy,
@@ -120,10 +121,12 @@ class LlavaLayout:
             },
         }  # fmt: skip
         place = f"{BEGIN}{SLOT}{END}" if processor.marks else IMAGE
+        spare = _spare(tower, seen["embeddings.position_embedding.weight"].dtype)
+        language = language_tensors(parts.language_model)
         made = {
-            **{f"vision_tower.vision_model.{name}": tensor for name, tensor in {**seen, **_spare(tower)}.items()},
+            **{f"vision_tower.vision_model.{name}": tensor for name, tensor in {**seen, **spare}.items()},
             **{f"multi_modal_projector.{name}": tensor for name, tensor in _maps(connector).items()},
-            **{f"language_model.{name}": tensor for name, tensor in language_tensors(parts.language_model).items()},
+            **{f"language_model.{name}": tensor for name, tensor in language.items()},
         }
         return WrittenModel(config, made, files, {"image": place}, "LlavaForConditionalGeneration")
 
@@ -288,18 +291,17 @@ def _maps(connector: Any) -> dict[str, Tensor]:
     return {f"{theirs}.{kind}": found[f"{own}.{kind}"] for theirs, own in _MAPS.items() for kind in ("weight", "bias")}
 
 
-def _spare(tower: Tower) -> dict[str, Tensor]:
+def _spare(tower: Tower, dtype: torch.dtype) -> dict[str, Tensor]:
     """Layers above those that are computed, which change nothing, and the norm of what nobody takes."""
     shapes = {
         "norm1": (tower.width,), "attn.qkv": (3 * tower.width, tower.width), "attn.proj": (tower.width, tower.width),
         "norm2": (tower.width,), "mlp.fc1": (tower.inner, tower.width), "mlp.fc2": (tower.width, tower.inner),
     }  # fmt: skip
-    found = {
-        f"post_layernorm.{kind}": torch.full((tower.width,), float(kind == "weight")) for kind in ("weight", "bias")
-    }
+    one, none = torch.ones(tower.width, dtype=dtype), torch.zeros(tower.width, dtype=dtype)
+    found = {"post_layernorm.weight": one, "post_layernorm.bias": none}
     for layer in range(tower.layers, tower.layers + SPARE):
         for part, shape in shapes.items():
             for kind in ("weight", "bias"):
-                zeros = torch.zeros(shape if kind == "weight" else shape[:1])
+                zeros = torch.zeros(shape if kind == "weight" else shape[:1], dtype=dtype)
                 found |= {name: one.clone() for name, one in as_theirs(f"blocks.{layer}.{part}.{kind}", zeros).items()}
     return found

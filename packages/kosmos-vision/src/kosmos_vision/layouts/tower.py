@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -235,7 +236,9 @@ def check_features(encoder: TimmEncoder, tower: Tower, tensors: Mapping[str, Ten
         theirs: Any = AutoModel.from_config(config)
     unused = {name: torch.ones(tower.width) for name in ("post_layernorm.weight", "post_layernorm.bias")}
     begin = "vision_model." if any(name.startswith("vision_model.") for name in theirs.state_dict()) else ""
-    own = {f"{begin}{name}": tensor for name, tensor in {**tensors, **unused}.items()}
+    own = {f"{begin}{name}": tensor.float() for name, tensor in {**tensors, **unused}.items()}
+    if next(encoder.parameters()).dtype != torch.float32:  # in bf16 rounding alone would be as much as an activation
+        encoder = deepcopy(encoder).float()
     theirs.load_state_dict(own, assign=True, strict=True)
     for module in theirs.modules():
         for name, buffer in module.named_buffers(recurse=False):
