@@ -87,6 +87,15 @@ class ModelFolder:
             raise ConfigError(f"{file}: cannot be read: {error}") from error
 
     @cached_property
+    def chat_template(self) -> str:
+        """How chats are laid out, which is compared and never run; empty where nothing is said."""
+        stated = [self.text("chat_template.jinja")]
+        for file in ("chat_template.json", "processor_config.json", "tokenizer_config.json"):
+            found = self.json(file).get("chat_template")
+            stated.append(found if isinstance(found, str) else "")
+        return next(filter(None, stated), "")
+
+    @cached_property
     def places(self) -> dict[str, TensorPlace]:
         """Where each tensor lies, by the headers of the files.
 

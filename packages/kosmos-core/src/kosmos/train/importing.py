@@ -122,18 +122,9 @@ def _settings(folder: ModelFolder, read: ReadModel, output: Path) -> dict[str, A
     tokenizer = {"name": str(folder.path.resolve()), **given.get("tokenizer", {})}
     if written := folder.json(TURNS):
         tokenizer["turns"] = written.get("turns")
-    elif "turns" not in tokenizer and chat_template(folder):
+    elif "turns" not in tokenizer and folder.chat_template:
         tokenizer["turns"] = fitting(load_tokenizer(str(folder.path)))
     return {**given, "tokenizer": tokenizer, "output": str(output)}
-
-
-def chat_template(folder: ModelFolder) -> str:
-    """How chats are laid out there, which is compared and never run; empty where nothing is said."""
-    stated = [folder.text("chat_template.jinja")]
-    for file in ("chat_template.json", "processor_config.json", "tokenizer_config.json"):
-        found = folder.json(file).get("chat_template")
-        stated.append(found if isinstance(found, str) else "")
-    return next(filter(None, stated), "")
 
 
 def _fill(composition: Composition, tensors: Mapping[str, Tensor], folder: Path) -> None:

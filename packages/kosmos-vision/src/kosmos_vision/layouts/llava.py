@@ -236,10 +236,7 @@ def _hints(folder: ModelFolder, *, marked: bool) -> Iterator[str]:
 
 def _vicuna(folder: ModelFolder) -> dict[str, Any] | None:
     """Turns of Vicuna, which have no special tokens of their own, by the template of chats; None of any other."""
-    stated = [folder.text("chat_template.jinja")]
-    for file in ("chat_template.json", "processor_config.json", "tokenizer_config.json"):
-        stated.append(str(folder.json(file).get("chat_template") or ""))
-    template = next(filter(None, stated), "")
+    template = folder.chat_template
     if "ASSISTANT:" not in template or not ("USER:" in template or ".upper()" in template) or "<|" in template:
         return None
     end = folder.json("tokenizer_config.json").get("eos_token", "</s>")
