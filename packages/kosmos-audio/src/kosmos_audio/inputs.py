@@ -38,6 +38,10 @@ class AudioInput:
     mel_scale: Literal["htk", "slaney"] = "slaney"
     """Formula of the mel scale; with ``"slaney"`` the bands have equal area (log-mel only)."""
 
+    frame_behind: bool = False
+    """Each cell holds the frame behind its own, too: what a convolution sees behind the end of an item that is filled
+    up, zeros behind one of ``max_cells`` (log-mel only)."""
+
     def __post_init__(self) -> None:
         for name in ("sample_rate_hz", "samples_per_cell", "num_mels", "hop", "fft_size"):
             if getattr(self, name) < 1:
@@ -61,4 +65,4 @@ class AudioInput:
 
     @property
     def cell_shape(self) -> tuple[int, ...]:
-        return (self.samples_per_cell,) if self.features == "waveform" else (self.frames_per_cell, self.num_mels)
+        return (self.samples_per_cell,) if self.features == "waveform" else (self.frames_per_cell + self.frame_behind, self.num_mels)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kosmos import CodecSpec, CorpusSpec, DatasetSpec, EncoderSpec, ModalitySpec, hookimpl
+from kosmos import (
+    CodecSpec,
+    ConnectorSpec,
+    CorpusSpec,
+    DatasetSpec,
+    EncoderSpec,
+    LayoutSpec,
+    ModalitySpec,
+    hookimpl,
+)
 
 KOSMOS_API = 1
 
@@ -63,6 +72,24 @@ def kosmos_encoders() -> Iterator[EncoderSpec]:
         name="whisper",
         target="kosmos_audio.whisper:WhisperEncoder",
         summary="The encoder of Whisper (transformers) on its own log-mel; random or local weights.",
+    )
+
+
+@hookimpl
+def kosmos_connectors() -> Iterator[ConnectorSpec]:
+    yield ConnectorSpec(
+        name="paired",
+        target="kosmos_audio.pairs:PairedConnector",
+        summary="Pairs of cells averaged, a layer norm and a linear map, as Qwen2-Audio has it.",
+    )
+
+
+@hookimpl
+def kosmos_layouts() -> Iterator[LayoutSpec]:
+    yield LayoutSpec(
+        name="qwen2-audio",
+        target="kosmos_audio.layouts.qwen2_audio:Qwen2AudioLayout",
+        summary="Qwen2AudioForConditionalGeneration of transformers: Whisper's encoder, a linear map, a language model.",
     )
 
 

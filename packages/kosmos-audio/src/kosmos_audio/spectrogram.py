@@ -27,7 +27,7 @@ def log_mel(samples: Samples, cells: int, audio: AudioInput) -> Samples:
         audio: rates, sizes, mel scale and normalization.
 
     Returns:
-        float32 [cells, frames_per_cell, num_mels]. Frame i is centred on sample i * hop; the item is mirrored
+        float32 [cells, *cell_shape]. Frame i is centred on sample i * hop; the item is mirrored
         before its start and silent after its end.
 
     Source: the front end of Whisper (openai/whisper, audio.py). It differs in that the item is not stretched
@@ -37,13 +37,19 @@ def log_mel(samples: Samples, cells: int, audio: AudioInput) -> Samples:
     padded = np.zeros(cells * audio.samples_per_cell + 2 * half, dtype=np.float32)
     padded[half : half + len(samples)] = samples
     padded[:half] = padded[half + 1 : 2 * half + 1][::-1]
-    frames = sliding_window_view(padded, audio.fft_size)[:: audio.hop][: cells * audio.frames_per_cell]
+    count = cells * audio.frames_per_cell
+    reaches_on = audio.frame_behind and cells != audio.max_cells
+    frames = sliding_window_view(padded, audio.fft_size)[:: audio.hop][: count + reaches_on]
     spectrum = np.fft.rfft(frames * _window(audio.fft_size), axis=-1)
     power = np.square(spectrum.real) + np.square(spectrum.imag)
     mel = np.log10(np.maximum(product(power.astype(np.float32), _filters(audio)), FLOOR))
     sounding = -(-len(samples) // audio.hop)
     normalized = _normalize(mel, sounding, audio.normalization)
-    return normalized.reshape(cells, audio.frames_per_cell, audio.num_mels)
+    own = normalized[:count].reshape(cells, audio.frames_per_cell, audio.num_mels)
+    if not audio.frame_behind:
+        return own
+    last = normalized[count:] if reaches_on else np.zeros((1, audio.num_mels), np.float32)
+    return np.concatenate([own, np.concatenate([own[1:, 0], last])[:, None]], axis=1)
 
 
 def _normalize(mel: Samples, sounding: int, normalization: Normalization) -> Samples:

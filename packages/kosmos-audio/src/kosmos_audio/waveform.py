@@ -19,6 +19,8 @@ from kosmos_audio.resample import resample, resampled_length
 from kosmos_audio.spectrogram import log_mel
 
 Samples = NDArray[np.float32]
+BEGIN, END = "<audio>", "</audio>"
+"""Marks before and behind the cells of a sound."""
 
 
 class AudioProcessor:
@@ -41,6 +43,8 @@ class AudioProcessor:
             these two. None adds none.
         time_masks: in training, so many stretches of an item's log-mel frames become its mean (SpecAugment).
         frequency_masks: in training, so many stretches of its mel bands likewise.
+        marks: whether ``<audio>`` stands before a sound and ``</audio>`` behind it; published models that have learned
+            without them want none.
 
     Raises:
         ConfigError: a limit is not positive, a span is shorter than a cell, an augmentation is out of range or does
@@ -60,6 +64,7 @@ class AudioProcessor:
         noise_snr_db: tuple[float, float] | None = None,
         time_masks: int = 0,
         frequency_masks: int = 0,
+        marks: bool = True,
     ) -> None:
         limits = {
             "max_duration_s": max_duration_s,
@@ -73,7 +78,7 @@ class AudioProcessor:
         self.input = encoder_input
         self.max_bytes = max_bytes
         self.limits = Limits(max_duration_s, max_samples, "modalities.audio.processor.max_duration_s")
-        self.long_audio = long_audio
+        self.long_audio, self.marks = long_audio, marks
         span_cells = int(span_s * encoder_input.sample_rate_hz / encoder_input.samples_per_cell)
         self.max_cells = min(span_cells, encoder_input.max_cells or span_cells)
         if self.max_cells < 1:
@@ -103,7 +108,8 @@ class AudioProcessor:
                 f"{self.max_cells}; set long_audio to split or raise span_s"
             )
         grids = (Grid(t, 1, 1) for t in _equal_parts(cells, ceil(cells / self.max_cells)))
-        return MediaPlan(layout=("<audio>", *grids, "</audio>"), recipe=recipe)
+        layout = (BEGIN, *grids, END) if self.marks else (*grids,)
+        return MediaPlan(layout=layout, recipe=recipe)
 
     def decode(self, media: Media, plan: MediaPlan) -> Samples:
         """The planned cells: float32 [N, *cell_shape].

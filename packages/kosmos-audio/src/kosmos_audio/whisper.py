@@ -36,13 +36,17 @@ class WhisperEncoder(WithKernels):
 
     The original always sees 30 s, filled up with silence. With ``context="item"`` an item uses the first n positions
     and sees no silence, which costs n / 1500 of the work; with ``"30s"`` it is filled up as the original does, so that
-    published weights meet what they were trained on. Either way the features of the n cells come out.
+    published weights meet what they were trained on. ``"masked"`` is what models do that fill up and then mask what
+    they have filled with, as Qwen2-Audio: an item sees itself, and the first convolution one frame behind its end.
+    Either way the features of the n cells come out.
 
     Args:
         weights: local folder with ``config.json`` and the weights of a Whisper model (or of its encoder); the sizes
             then come from there. Or a file of weights alone, with the sizes below. None: random weights, likewise.
         context: what an item sees beside itself: nothing (``item``), or the silence that fills it up to 30 s (``30s``),
-            as published weights expect.
+            as published weights expect, or one frame of that (``masked``).
+        norm: the layer norm behind the layers; false where the connector has it, behind an average of cells
+            (``paired``).
         width: features of a cell.
         layers: transformer layers.
         heads: attention heads; must divide ``width``.
@@ -61,7 +65,8 @@ class WhisperEncoder(WithKernels):
         self,
         *,
         weights: str | None = None,
-        context: Literal["item", "30s"] = "item",
+        context: Literal["item", "30s", "masked"] = "item",
+        norm: bool = True,
         width: int = 384,
         layers: int = 4,
         heads: int = 6,
@@ -79,15 +84,18 @@ class WhisperEncoder(WithKernels):
             raise ConfigError(f"heads: {sizes['heads']} does not divide width {sizes['width']}")
         options: dict[str, Any] = {CONFIG_FIELDS[name]: value for name, value in sizes.items()}
         self.encoder = Encoder(WhisperConfig(**options, max_source_positions=POSITIONS, attn_implementation="sdpa"))
+        if not norm:
+            self.encoder.layer_norm = nn.Identity()
         self.width = sizes["width"]
         self.context = context
-        self.takes_padding = context == "item"  # in 30 s the item of zeros would cost all of them
+        self.takes_padding = context != "30s"  # in 30 s the item of zeros would cost all of them
         self.input = AudioInput(
             samples_per_cell=FRAMES_PER_CELL * 160,
             max_cells=POSITIONS,
             normalization="whisper",
             num_mels=sizes["mels"],
             mel_scale="slaney",
+            frame_behind=context == "masked",
         )
         self.recompute: Recompute = False
         self.without_files = {} if weights is None else {"weights": None, **sizes}
@@ -109,7 +117,7 @@ class WhisperEncoder(WithKernels):
         return POSITIONS if self.context == "30s" else cells
 
     def forward(self, values: Tensor, grids: Tensor) -> Tensor:
-        """values [N, 2, mels], grids int64 [items, 3] on the CPU -> [N, width]. May be empty.
+        """values [N, *input.cell_shape], grids int64 [items, 3] on the CPU -> [N, width]. May be empty.
 
         Raises:
             PlanMismatch: an item has more than 1,500 cells.
@@ -120,7 +128,7 @@ class WhisperEncoder(WithKernels):
         values = as_weights(values, self)
         if not items.total:
             return self._encode(*silent_cell(values))[:0]
-        if self.context == "item":
+        if self.context != "30s":
             return self._encode(values, items)
         real, filled = _fill_with_silence(values, items)
         return self._encode(filled, Segments((POSITIONS,) * len(items.lengths))).index_select(0, real)
@@ -136,10 +144,15 @@ class WhisperEncoder(WithKernels):
         return features
 
     def _convolved(self, values: Tensor, items: Segments) -> Tensor:
-        """[N, 2, mels] -> [N, width]: the second convolution makes a cell of two frames."""
+        """[N, 2 or 3, mels] -> [N, width]: the second convolution makes a cell of two frames."""
         frames = Segments(tuple(FRAMES_PER_CELL * length for length in items.lengths))
         own = own_neighbours(frames, 1, values.device)
-        x = F.gelu(_product(self.encoder.conv1, with_neighbours(values.flatten(0, 1), own)))
+        seen = with_neighbours(values[:, :FRAMES_PER_CELL].flatten(0, 1), own)
+        if self.context == "masked":  # of all cells but the last of an item it is there already
+            seen = seen.unflatten(1, (3, -1)).unflatten(0, (-1, FRAMES_PER_CELL)).clone()
+            seen[:, -1, -1] = values[:, FRAMES_PER_CELL]
+            seen = seen.flatten(2).flatten(0, 1)
+        x = F.gelu(_product(self.encoder.conv1, seen))
         return F.gelu(_product(self.encoder.conv2, with_neighbours(x, own, step=FRAMES_PER_CELL)))
 
 

@@ -1,0 +1,1 @@
+"""Whole models with pictures as other libraries lay them out."""
