@@ -23,6 +23,7 @@ from kosmos.train.layout import ModelParts
 from kosmos.train.run import train_model
 from kosmos_audio.layouts.qwen2_audio import SLOT, Qwen2AudioLayout
 from kosmos_audio.pairs import PairedConnector
+from kosmos_audio.resample import resample
 from support.llavas import tensors_of
 from support.qwen2_audios import save_qwen2_audio
 
@@ -44,7 +45,7 @@ OWN: dict[str, Any] = {
 def sounds(shared_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two parts of one that is spoken, of which the end of each is loud."""
     samples, rate = soundfile.read(shared_data("audio/speech/jfk.flac"), dtype="float32")
-    assert rate == 16_000
+    samples, rate = resample(samples.mean(1) if samples.ndim > 1 else samples, rate, 16_000), 16_000
     files = [tmp_path_factory.mktemp("sounds") / f"{count}.wav" for count in HEARD]
     for file, count in zip(files, HEARD, strict=True):
         soundfile.write(file, samples[16_000 : 16_000 + count], rate, subtype="FLOAT")

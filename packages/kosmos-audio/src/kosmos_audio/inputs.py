@@ -65,4 +65,8 @@ class AudioInput:
 
     @property
     def cell_shape(self) -> tuple[int, ...]:
-        return (self.samples_per_cell,) if self.features == "waveform" else (self.frames_per_cell + self.frame_behind, self.num_mels)
+        return (
+            (self.samples_per_cell,)
+            if self.features == "waveform"
+            else (self.frames_per_cell + self.frame_behind, self.num_mels)
+        )

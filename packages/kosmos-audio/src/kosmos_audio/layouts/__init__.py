@@ -1,1 +1,1 @@
-"""Whole models with pictures as other libraries lay them out."""
+"""Whole models with sounds as other libraries lay them out."""

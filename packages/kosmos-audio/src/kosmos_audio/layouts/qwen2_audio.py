@@ -94,13 +94,14 @@ class Qwen2AudioLayout:
         encoder, connector = (getattr(model.streams["audio"], part) for part in ("encoder", "connector"))
         processor: Any = composition.processors["audio"]
         _check_parts(parts, processor, encoder, connector)
+        token = parts.token(SLOT)  # first: the language model may get a row for it, which its configuration tells
         stated = parts.language_model.config
         tied = bool(stated.tie_word_embeddings)
         text = {"model_type": stated.model_type, **stated.to_diff_dict(), "tie_word_embeddings": tied}
         sizes = {field: getattr(encoder.encoder.config, field) for field in CONFIG_FIELDS.values()}
         config = {
             "architectures": ["Qwen2AudioForConditionalGeneration"], "model_type": "qwen2_audio",
-            "dtype": text.get("dtype", "float32"), "tie_word_embeddings": tied, "audio_token_index": parts.token(SLOT),
+            "dtype": text.get("dtype", "float32"), "tie_word_embeddings": tied, "audio_token_index": token,
             "audio_config": {"model_type": "qwen2_audio_encoder", **sizes, **_FIXED}, "text_config": text,
         }  # fmt: skip
         marks = (BEGIN, END) if processor.marks else THEIR_MARKS
