@@ -15,7 +15,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoProcessor, Qwen2AudioForConditionalGeneration
 
-from kosmos import ConfigError, Document, Grid, Media, Text, generate_text, load_plugins, load_run, make_run
+from kosmos import (
+    ConfigError,
+    Document,
+    Grid,
+    Media,
+    Text,
+    chat_prompt,
+    generate_text,
+    load_plugins,
+    load_run,
+    make_run,
+)
 from kosmos.cli import main
 from kosmos.compose import compose
 from kosmos.train.importing import import_folder
@@ -114,10 +125,12 @@ def test_a_run_that_was_exported_answers_as_here(sounds: list[Path], tmp_path: P
     assert main(["export", str(tmp_path / "run"), str(folder), "--for", "qwen2-audio"]) == 0
     assert compared(tmp_path / "run", folder, sounds) < 1e-4
     composition = load_run(tmp_path / "run", device="cpu").composition
-    document = Document("one", (Media("audio", sounds[0]), Text("What?")))
+    document = chat_prompt([Media("audio", sounds[0]), Text("What?")])
     processor = AutoProcessor.from_pretrained(folder)
     samples = soundfile.read(sounds[0], dtype="float32")[0]
-    given = processor(text=f"<s><audio>{SLOT}</audio>What?", audio=samples, sampling_rate=16_000, return_tensors="pt")
+    said = [{"role": "user", "content": [{"type": "audio"}, {"type": "text", "text": "What?"}]}]
+    text = processor.apply_chat_template(said, add_generation_prompt=True)
+    given = processor(text=text, audio=samples, sampling_rate=16_000, add_special_tokens=False, return_tensors="pt")
     plan = composition.planner.prompt(document)
     ours = torch.tensor(plan.token_ids.astype("int64"))
     ours[torch.tensor(plan.slots["audio"].astype("int64"))] = processor.audio_token_id

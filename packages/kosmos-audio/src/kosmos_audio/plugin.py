@@ -89,7 +89,7 @@ def kosmos_layouts() -> Iterator[LayoutSpec]:
     yield LayoutSpec(
         name="qwen2-audio",
         target="kosmos_audio.layouts.qwen2_audio:Qwen2AudioLayout",
-        summary="Qwen2AudioForConditionalGeneration of transformers: Whisper's encoder, a linear map, a language model.",
+        summary="Qwen2AudioForConditionalGeneration of transformers: a Whisper, a linear map, a language model.",
     )
 
 
