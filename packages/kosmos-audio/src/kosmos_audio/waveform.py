@@ -108,7 +108,7 @@ class AudioProcessor:
                 f"{self.max_cells}; set long_audio to split or raise span_s"
             )
         grids = (Grid(t, 1, 1) for t in _equal_parts(cells, ceil(cells / self.max_cells)))
-        layout = (BEGIN, *grids, END) if self.marks else (*grids,)
+        layout: tuple[str | Grid, ...] = (BEGIN, *grids, END) if self.marks else (*grids,)
         return MediaPlan(layout=layout, recipe=recipe)
 
     def decode(self, media: Media, plan: MediaPlan) -> Samples:

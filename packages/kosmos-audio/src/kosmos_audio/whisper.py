@@ -149,9 +149,8 @@ class WhisperEncoder(WithKernels):
         own = own_neighbours(frames, 1, values.device)
         seen = with_neighbours(values[:, :FRAMES_PER_CELL].flatten(0, 1), own)
         if self.context == "masked":  # of all cells but the last of an item it is there already
-            seen = seen.unflatten(1, (3, -1)).unflatten(0, (-1, FRAMES_PER_CELL)).clone()
-            seen[:, -1, -1] = values[:, FRAMES_PER_CELL]
-            seen = seen.flatten(2).flatten(0, 1)
+            windows = seen.view(-1, FRAMES_PER_CELL, 3, values.shape[2])
+            windows[:, -1, -1] = values[:, FRAMES_PER_CELL]
         x = F.gelu(_product(self.encoder.conv1, seen))
         return F.gelu(_product(self.encoder.conv2, with_neighbours(x, own, step=FRAMES_PER_CELL)))
 
