@@ -39,6 +39,8 @@ def log_mel(samples: Samples, cells: int, audio: AudioInput) -> Samples:
     padded[:half] = padded[half + 1 : 2 * half + 1][::-1]
     count = cells * audio.frames_per_cell
     reaches_on = audio.frame_behind and cells != audio.max_cells
+    if audio.frame_behind and not reaches_on:
+        padded[-half:] = padded[-2 * half - 1 : -half - 1][::-1]  # where what is filled up ends, it is mirrored, too
     frames = sliding_window_view(padded, audio.fft_size)[:: audio.hop][: count + reaches_on]
     spectrum = np.fft.rfft(frames * _window(audio.fft_size), axis=-1)
     power = np.square(spectrum.real) + np.square(spectrum.imag)
