@@ -29,6 +29,7 @@ from kosmos import (
 )
 from kosmos.cli import main
 from kosmos.compose import compose
+from kosmos.testing import Conditions, promises_of
 from kosmos.train.importing import import_folder
 from kosmos.train.layout import ModelParts
 from kosmos.train.run import train_model
@@ -52,6 +53,9 @@ OWN: dict[str, Any] = {
     "backbone": {"name": "decoder", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48},
     "data": {"tokens_per_pack": 128, "workers": 0},
 }
+FEW = {
+    "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +69,11 @@ def sounds(shared_data: Callable[[str], Path], tmp_path_factory: pytest.TempPath
     return files
 
 
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+@pytest.fixture(scope="module", params=[False, True], ids=["apart", "tied"])
+def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A published model, and the run that was made of it."""
     place = tmp_path_factory.mktemp("qwen2-audio")
-    save_qwen2_audio(place / "published")
+    save_qwen2_audio(place / "published", tied=request.param)
     import_folder(place / "published", place / "run", load_plugins())
     return place / "published", place / "run"
 
@@ -154,6 +158,7 @@ def stream(connector: str, **encoder: Any) -> dict[str, Any]:
     ("over", "said"),
     [
         (stream("paired", context="item"), "encoder.context: item"),
+        ({"modalities": {"audio": {"processor": {"span_s": 10}}}}, "span_s: spans of 10 s"),
         (stream("paired", norm=True), "encoder.norm: true"),
         (stream("linear"), "connector: linear; .* set paired"),
         ({"streams": {"audio": {"encoder": {"name": "logmel"}}}}, "encoder: logmel; .* set whisper"),
@@ -208,6 +213,14 @@ def test_a_sound_of_30_s_fills_every_position_and_is_heard_as_there(sounds: list
     theirs = extractor(samples, sampling_rate=16_000, return_tensors="np").input_features[0].T
     assert np.abs(cells[:, :2].reshape(3000, 16) - theirs).max() < 1e-4
     assert np.array_equal(cells[:-1, 2], cells[1:, 0]) and not cells[-1, 2].any()
+
+
+def test_the_layout_keeps_its_promises() -> None:
+    conditions = Conditions(runs={"qwen2-audio": {**OWN, "backbone": {"name": "hf", "config": FEW}}})
+    wanted = promises_of(load_plugins(), plugins=["audio"], conditions=conditions, fast=True)
+    found = [promise.verdict() for promise in wanted if promise.component in ("layout qwen2-audio", "connector paired")]
+    assert [verdict.message for verdict in found if verdict.outcome != "passed"] == []
+    assert {"leaves-others", "refuses-others", "gives-back"} <= {verdict.id for verdict in found}
 
 
 def test_pairs_are_of_one_item_and_an_odd_cell_is_dropped() -> None:

@@ -113,11 +113,14 @@ class Qwen2AudioLayout:
             },
         }  # fmt: skip
         place = f"{BEGIN}{SLOT}{END}" if processor.marks else SLOT
+        language = language_tensors(parts.language_model)
+        if "lm_head.weight" not in language:  # which transformers reads here where the two are one, too
+            language["lm_head.weight"] = language["model.embed_tokens.weight"].clone()
         tensors = {
             **{f"audio_tower.{name}": tensor for name, tensor in encoder.encoder.state_dict().items()},
             **{f"audio_tower.layer_norm.{kind}": tensor for kind, tensor in connector.norm.state_dict().items()},
             **{f"multi_modal_projector.linear.{k}": tensor for k, tensor in connector.linear.state_dict().items()},
-            **{f"language_model.{n}": tensor for n, tensor in language_tensors(parts.language_model).items()},
+            **{f"language_model.{name}": tensor for name, tensor in language.items()},
         }
         return WrittenModel(config, tensors, files, {"audio": place}, "Qwen2AudioForConditionalGeneration")
 
@@ -205,15 +208,15 @@ def _own_names(folder: ModelFolder) -> dict[str, str]:
 def _tied(
     names: Mapping[str, str], folder: ModelFolder, config: Mapping[str, Any], text: Mapping[str, Any], where: str
 ) -> bool:
-    """Whether output projection and embedding are one, by what is there. Raises ConfigError where neither is meant."""
+    """Whether output projection and embedding are one: said so, and the same values, since transformers reads both,
+    whatever is said. Raises ConfigError where there is no projection and none is meant to be the embedding."""
+    said = bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False)))
     head, table = (names.get(f"backbone.model.{n}.weight") for n in ("lm_head", "model.embed_tokens"))
-    if head is None:
-        return True
-    if not config.get("tie_word_embeddings", text.get("tie_word_embeddings", False)) or table is None:
-        return False
-    if not torch.equal(folder.tensor(head), folder.tensor(table)):
-        raise ConfigError(f"{where}: tie_word_embeddings: it is true, and {head} is not {table}")
-    return True
+    if head is None and not said:
+        raise ConfigError(f"{where}: tie_word_embeddings: it is false, and {folder.path} has no lm_head.weight")
+    if head is None or table is None:
+        return head is None
+    return said and torch.equal(folder.tensor(head), folder.tensor(table))
 
 
 def _hints(*, marked: bool) -> Iterator[str]:
@@ -251,3 +254,6 @@ def _check_parts(parts: ModelParts, processor: Any, encoder: Any, connector: Any
     if type(connector) is not PairedConnector:
         found = names[f"{where}.connector"][1].name
         raise parts.refuse(f"{where}.connector: {found}", "Qwen2-Audio averages pairs of cells; set paired")
+    if processor.max_cells != POSITIONS:
+        said = f"modalities.audio.processor.span_s: spans of {processor.max_cells / 50:g} s"
+        raise parts.refuse(said, "Qwen2-Audio splits no sound below 30 s; leave it out")
