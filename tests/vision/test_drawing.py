@@ -100,6 +100,33 @@ def test_a_model_draws_the_digits_that_it_is_asked_for(
         assert np.array_equal(np.asarray(picture), pixels_of(3))
 
 
+def test_a_run_whose_answers_are_media_is_scored_without_bits_a_byte_and_tells_where_it_wrote_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KOSMOS_CACHE", str(tmp_path / "cache"))
+    for digit in DIGITS:
+        Image.fromarray(pixels_of(digit)).save(tmp_path / f"{digit}.png")
+    lines = [json.dumps({"text": f"a {digit}", "image": f"{digit}.png"}) for digit in DIGITS]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    data = {
+        "sources": [{"path": str(tmp_path / "rows.jsonl"), "template": "{text} → [image]", "held_out": 0.5}],
+        "tokens_per_pack": 64, "lanes": 1, "workers": 0,
+    }  # fmt: skip
+    codec = {"name": "pixels", "side": SIDE, "block": 2, "levels": 2}
+    given = {
+        "modalities": {"image": {"codec": codec}}, "data": data, "trackers": [], "output": str(tmp_path / "run"),
+        "train": {"steps": 1, "precision": "fp32"},
+    }  # fmt: skip
+    train_model(make_run(given, SMALL))
+    capsys.readouterr()
+    assert main(["eval", str(tmp_path / "run"), "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)["overall"]
+    assert scores["documents"] >= 1 and scores["bits_per_byte"] is None
+    asked = ["--prompt", "a 3", "--max-new-tokens", "1", "--written", str(tmp_path / "drawn")]
+    assert main(["generate", str(tmp_path / "run"), *asked]) == 0
+    assert "the answer holds no image" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("block", blocks("json", "drawn"), ids=str)
 def test_the_pictures_of_the_guide_are_learned_as_tokens(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from kosmos.components import DatasetSpec, ModalitySpec
 from kosmos.config import DocumentsConfig, RunConfig, SourceConfig
 from kosmos.data.chat import holds_chats
 from kosmos.data.document import Document, Source, Text
+from kosmos.data.sources.arrays import Taken
 from kosmos.data.sources.chosen import Chosen, are_apart
 from kosmos.data.sources.fewer import FewerToTrainOn, own_share
 from kosmos.data.sources.folders import MANIFEST
@@ -371,4 +372,7 @@ def spaced_answers(config: RunConfig, registry: Registry) -> bool:
     """Whether all that a run learned are answers of templates that put a space in front of them."""
     known = [*registry.specs("modality"), *config.modalities]
     templates = [source.template for source in config.data.sources]
-    return bool(templates) and all(t is not None and parse_template(t, known, {}).spaces_answer for t in templates)
+    taken = Taken(written=tuple(config.written))  # else a template whose answer is a medium would have none
+    return bool(templates) and all(
+        t is not None and parse_template(t, known, {}, taken=taken).spaces_answer for t in templates
+    )

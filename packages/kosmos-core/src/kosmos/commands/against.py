@@ -201,7 +201,7 @@ def _of_document(document: DocumentInfo, tally: Tally) -> tuple[Key, Counted]:
     from kosmos.evaluate.paired import Counted
 
     figures: dict[str, tuple[float, float]] = {"loss": (tally.loss, tally.targets)}
-    if tally.text_bytes and not tally.units:
+    if tally.text_bytes and not tally.units and not tally.media:
         figures["bits_per_byte"] = (tally.loss / math.log(2), tally.text_bytes)
     if tally.answers:
         figures["exact_match"] = (tally.right, tally.answers)

@@ -200,7 +200,7 @@ def _answer(run: SavedRun, asked: Document, how: Writing, files: WrittenFiles, *
     else:  # a model writes what its data hold; a file or a pipe gets it as it is
         answer = write_behind(run, asked, how)
         print(answer.text)
-    files.say(files.column(answer, "answer"))
+    files.say(files.column(answer, "answer"), alone=True)
 
 
 def _hint(run: SavedRun, segments: Sequence[Text | Media], *, chat: bool, system: str | None) -> None:

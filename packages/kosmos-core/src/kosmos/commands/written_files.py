@@ -95,8 +95,15 @@ class WrittenFiles:
             told.append({"modality": medium.modality, "file": str(file)})
         return {"written": told}
 
-    def say(self, column: Mapping[str, Any]) -> None:
-        """Tell a person what ``column`` tells."""
+    def say(self, column: Mapping[str, Any], *, alone: bool = False) -> None:
+        """Tell a person what ``column`` tells.
+
+        Args:
+            alone: it is the only answer, so that one without media leaves no file at all, which is told.
+        """
+        if alone and column.get("written") == []:
+            codecs = " or ".join(self.composition.planner.codecs)
+            say(f"--written {self.folder}: the answer holds no {codecs}", file=sys.stderr)
         for medium in column.get("written", ()):
             what = f"written to {medium['file']}" if "file" in medium else f"is none: {medium['fault']}"
             say(f"{medium['modality']}: {what}", file=sys.stderr)

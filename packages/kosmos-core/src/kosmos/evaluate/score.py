@@ -77,7 +77,7 @@ class Score:
     """Documents, those that were cut as often as they have pieces; 0 where that was not counted."""
     bits_per_byte: float | None = None
     """The sum of the losses in bits, over the bytes of the text that is learned, in UTF-8: it compares models of
-    different tokenizers. None where there is none."""
+    different tokenizers. None where there is none, or media are learned as tokens, which have no such bytes."""
 
     @property
     def compared(self) -> int:
@@ -123,6 +123,7 @@ class Tally:
     torn: int = 0
     text_bytes: int = 0
     units: int = 0  # of an objective, whose losses are those of no tokens
+    media: int = 0  # that are learned as tokens
 
     def add(self, other: Tally) -> None:
         for part in fields(self):
@@ -131,7 +132,8 @@ class Tally:
     def score(self) -> Score:
         mean = self.loss / self.targets if self.targets else math.nan
         share = self.right / self.answers if self.answers else None
-        bits = self.loss / math.log(2) / self.text_bytes if self.text_bytes and not self.units else None
+        of_text = self.text_bytes and not self.units and not self.media
+        bits = self.loss / math.log(2) / self.text_bytes if of_text else None
         return Score(
             self.documents,
             mean,
@@ -216,7 +218,8 @@ def score(
     learning = composition.model.learning
     if learning is not None and learning.reference and losses is None:
         learning = None  # there is none here
-    counter = _Counter(composition.tokenizer, told, counted, value, learning)
+    begins = [route.writer.begin for route in composition.planner.routes.values() if route.writer is not None]
+    counter = _Counter(composition.tokenizer, told, counted, value, learning, begins)
     incidents: list[Incident] = []
     forward = losses or composition.model
     model = composition.model
@@ -300,6 +303,8 @@ class _Counter:
     counted: Counts
     value: Value | None
     learning: Learning | None
+    begins: Sequence[int]
+    """Tokens that begin media which are learned as tokens."""
     tallies: dict[_Key, Tally] = field(default_factory=lambda: defaultdict(Tally))
 
     def count(self, batch: PackedBatch, per_token: Tensor, predictions: Tensor) -> None:
@@ -314,6 +319,7 @@ class _Counter:
             if document.is_rejected:
                 continue
             tally.text_bytes = _num_bytes(self.tokenizer.decode(targets[low:high].tolist()))
+            tally.media = int(np.isin(targets[low:high], self.begins).sum()) if self.begins else 0
             for key in (("all", ""), ("source", document.source), *(("modality", m) for m in document.modalities)):
                 self.tallies[key].add(tally)
             if self.value is not None and (value := self.value(document)) is not None:
