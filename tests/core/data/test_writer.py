@@ -325,3 +325,21 @@ def test_codes_that_are_wrong_are_not_kept(own_cache: Path) -> None:
     with pytest.raises(SampleError, match="it has 3 codes, expected 4"):
         writer.tokens(Media("ticks", SERIES))
     assert not own_cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ({"codes": CODES, "clip": [0, 1]}, r"clip: codes are of a whole medium, got \[0, 1\] beside them"),
+        ({"codes": [[0, 4], [8, 0]]}, "expected a list of whole numbers, those of several codebooks in turn"),
+    ],
+)
+def test_codes_of_rows_that_mean_something_else_are_a_bad_sample(
+    held: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "up", "ticks": held}))
+    source = {"path": str(tmp_path / "rows.jsonl"), "template": "{text} → [ticks]", "held_out": 0.0}
+    settings = {"modalities": {"ticks": {"codec": "steps"}}, "data": {"sources": [source]}}
+    (opened,) = open_sources(make_run(SMALL, settings), registry(), "train")
+    with pytest.raises(SampleError, match=says):
+        opened.document(0)

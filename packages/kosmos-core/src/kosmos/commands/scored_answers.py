@@ -245,9 +245,10 @@ def _answered(
     even = run.composition.config.evaluate.is_even
     asked = int((spread(len(source), wanted.documents, even=even) > behind).sum())
     if without := asked - len(unread) - (len(found) - earlier):
+        media = ", what is learned there holds media" if run.composition.planner.codecs else ""
         warn(
             f"{source.name}: {without:,} of {asked:,} documents have no answer to generate, as nothing is learned at "
-            "their end, or all of them is; kosmos generate --data continues them all the same"
+            f"their end{media}, or all of them is; kosmos generate --data continues them all the same"
         )
     return found
 

@@ -177,16 +177,23 @@ class Planner:
             draft.segment_ends.append(draft.length)
         return draft
 
+    @property
+    def _smaller(self) -> str:
+        """What makes a document fit."""
+        remedy = "make its media smaller (a document with media is cut by options.long_documents alone)"
+        if self.codecs:
+            remedy += ", or those that are learned shorter, by clip or a codec of fewer codes"
+        return remedy
+
     def _check_fit(self, plan: DocumentPlan) -> None:
         if len(plan) > self.max_tokens:
             raise SampleError(
-                f"takes {len(plan)} tokens and a row holds {self.max_tokens}; raise data.tokens_per_pack "
-                "or make its media smaller (a document with media is cut by options.long_documents alone)"
+                f"takes {len(plan)} tokens and a row holds {self.max_tokens}; raise data.tokens_per_pack or "
+                f"{self._smaller}"
             )
         if self.longest is not None and len(plan) > self.longest:
             raise SampleError(
-                f"takes {len(plan)} tokens and the backbone has positions for {self.longest}; make its media smaller "
-                "(a document with media is cut by options.long_documents alone)"
+                f"takes {len(plan)} tokens and the backbone has positions for {self.longest}; {self._smaller}"
             )
         self._check_cells(plan)
 

@@ -66,8 +66,12 @@ def holds_codes(item: object, modality: str, taken: Taken) -> bool:
 
 
 def read_codes(modality: str, item: Mapping[str, Any]) -> Codes:
-    """The codes that a row holds. Raises SampleError where they are no whole numbers."""
+    """The codes that a row holds. Raises SampleError where they are no whole numbers, or a stretch of them is meant."""
+    if item.get("clip") is not None:
+        raise SampleError(f"clip: {CODES} are of a whole medium, got {item['clip']!r:.40} beside them; cut the codes")
     try:
         return Codes(modality, np.asarray(item[CODES]))
     except (NoSuchPart, ValueError) as error:
-        raise SampleError(f"{CODES}: expected a list of whole numbers, got {item[CODES]!r:.60}") from error
+        raise SampleError(
+            f"{CODES}: expected a list of whole numbers, those of several codebooks in turn, got {item[CODES]!r:.60}"
+        ) from error
