@@ -50,7 +50,7 @@ SHORTER = {
     "dtype=saved.dtype)": "dtype=saved.dtype, max_new_tokens=2)",
 }
 """What would take long, and what is run in its place."""
-PARTS = ("file: ", "put: ", "from: ", "board: ", "cells")
+PARTS = ("file: ", "put: ", "from: ", "board: ", "cells", "own loss")
 """Begin the markers of blocks that are parts of packages, or of the code, or the main module."""
 AFTER = {
     "chats": "with_runs",

@@ -19,6 +19,7 @@ import kosmos_vision.plugin
 from kosmos import (
     ConfigError,
     Document,
+    Generated,
     LayoutSpec,
     Media,
     Registry,
@@ -164,14 +165,14 @@ def test_a_model_that_was_imported_is_generated_with_and_trained_on(
 # what is written
 
 
-@pytest.mark.parametrize("chats", [None, "chatml"])
-def test_a_run_that_was_exported_answers_as_here(chats: str | None, photo: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("chats", "marks"), [(None, True), ("chatml", ["", "\n"])])
+def test_a_run_that_was_exported_answers_as_here(chats: str | None, marks: Any, photo: Path, tmp_path: Path) -> None:
     tokenizer = {"name": "bytes"}
     if chats:
         save_llava(tmp_path / "tokens", "clip", chatml=True)
         tokenizer = {"name": str(tmp_path / "tokens"), "turns": chats}
     settings = {**OWN, "tokenizer": tokenizer, "output": tmp_path / "run", "train": {"steps": 2, "precision": "fp32"}}
-    settings["evaluate"] = {"max_documents": 2}
+    settings |= {"evaluate": {"max_documents": 2}, "modalities": {"image": {"processor": {"marks": marks}}}}
     train_model(make_run(settings))
     assert main(["export", str(tmp_path / "run"), str(tmp_path / "written"), "--for", "llava"]) == 0
     found = compared(tmp_path / "run", tmp_path / "written", photo)
@@ -187,14 +188,17 @@ def test_a_run_that_was_exported_answers_as_here(chats: str | None, photo: Path,
     ours[torch.tensor(plan.slots["image"].astype("int64"))] = found["model"].config.image_token_id
     assert given["input_ids"][0].tolist() == ours.tolist()
     answer = found["model"].generate(**given, max_new_tokens=6, do_sample=False)[0, len(ours) :]
-    assert composition.tokenizer.decode(answer.tolist()) == _answer(composition, document)
+    assert answer.tolist() == _answer(composition, document)
     again = import_folder(tmp_path / "written", tmp_path / "again", load_plugins())
     assert again.spells and again.composition.config.tokenizer.turns == composition.config.tokenizer.turns
-    assert again.composition.planner.routes["image"].processor.marks  # type: ignore[attr-defined]
+    before, behind = again.composition.planner.routes["image"].processor.around  # type: ignore[attr-defined]
+    assert [before, behind] == (["<image>", "</image>"] if marks is True else marks)
 
 
-def _answer(composition: Composition, document: Document) -> str:
-    return generate_text(composition, document, max_new_tokens=6, dtype=torch.float32)
+def _answer(composition: Composition, document: Document) -> list[int]:
+    made: list[Generated] = []
+    generate_text(composition, document, max_new_tokens=6, dtype=torch.float32, on_end=made.append)
+    return [*made[0].token_ids]
 
 
 def stream(encoder: dict[str, Any], connector: dict[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class ImageProcessor:
         crop: float = 1.0,
         colour: float = 0.0,
         gray_range: tuple[float, float] | None = None,
-        marks: bool = True,
+        marks: bool | tuple[str, str] = True,
     ) -> None:
         """
         Args:
@@ -116,7 +116,7 @@ class ImageProcessor:
                 for soft tissue. What is below or above is clipped. None takes 16 bits from 0 to 65,535 and refuses
                 what has no agreed range.
             marks: whether ``<image>`` stands before a picture and ``</image>`` behind it; published models that have
-                learned without them want none.
+                learned without them want none. Two texts stand there in their place: ["", "\\n"] is a line end behind.
 
         Raises:
             ConfigError: a size that the encoder cannot take, or a limit, an augmentation or a range that is none.
@@ -126,6 +126,7 @@ class ImageProcessor:
         self.cell_dtype: np.dtype[Any] = np.dtype(np.uint8)
         self.size_px = _checked_size(encoder_input, size_px)
         self.resize, self.max_tiles, self.marks = resize, max_tiles, marks
+        self.around = {True: (BEGIN, END), False: ("", "")}[marks] if isinstance(marks, bool) else tuple(marks)
         self._check_tiles()
         self.reads_headers = self.size_px is None or max_tiles > 1
         self._one_plan = None if self.reads_headers or self.size_px is None else self._plan_of(None, self.size_px)
@@ -167,8 +168,8 @@ class ImageProcessor:
 
     def _plan_of(self, orientation: int | None, size_px: tuple[int, int], tiling: Tiling = WHOLE) -> MediaPlan:
         rows, columns = (size // patch for size, patch in zip(size_px, self.input.patch_px, strict=True))
-        cells = tiling.layout(Grid(1, rows, columns))
-        layout = (BEGIN, *cells, END) if self.marks else (*cells,)
+        before, behind = ((text,) if text else () for text in self.around)
+        layout = (*before, *tiling.layout(Grid(1, rows, columns)), *behind)
         return MediaPlan(layout, ImageRecipe(orientation, *size_px, tiling))
 
     def decode(self, media: Media, plan: MediaPlan) -> NDArray[np.uint8]:

@@ -39,6 +39,8 @@ _LANGUAGE = (  # of older files, and of those that hold the model by its own nam
     (r"model\.language_model\.(.+)", r"model.\1"),
     (r"(lm_head\..+)", r"\1"),
 )
+_BEHIND = re.compile(r"<image>(?:\n|\\n)")
+"""In a template of chats, where a line end stands as itself or as Jinja spells it."""
 _MAP = re.compile(r"(?:model\.)?multi_modal_projector\.(linear_[12]\.(?:weight|bias))")
 _COMPUTED = re.compile(r"(.*\.)?(position_ids|rotary_emb\.inv_freq)")
 """Buffers that older files have, and that follow from the configuration."""
@@ -67,8 +69,11 @@ class LlavaLayout:
         tied = _tied(places, {"model_type": "llama", **text}, config, where)
         resize, colours = read_pictures(folder, tower.size)
         marked = _has_marks(folder, config)
+        behind = _line_end_behind(folder)
         settings: dict[str, Any] = {
-            "modalities": {"image": {"processor": {"resize": resize, "marks": marked}}},
+            "modalities": {
+                "image": {"processor": {"resize": resize, "marks": marked or (["", behind] if behind else False)}}
+            },
             "streams": {
                 "image": {"encoder": tower.options(colours, above), "connector": {"name": "mlp", "norm": False}}
             },
@@ -77,7 +82,9 @@ class LlavaLayout:
         turns = _vicuna(folder)
         if turns is not None:
             settings["tokenizer"] = {"turns": turns}
-        return ReadModel(settings, places.tensors(tower, tied=tied), tuple(_hints(folder, marked=marked)))
+        return ReadModel(
+            settings, places.tensors(tower, tied=tied), tuple(_hints(folder, known=marked or behind != ""))
+        )
 
     def write(self, parts: ModelParts) -> WrittenModel:
         """A run with pictures as a folder of a LLaVA.
@@ -94,7 +101,8 @@ class LlavaLayout:
         processor: Any = composition.processors["image"]
         _check_pictures(parts, processor)
         _check_connector(parts, connector)
-        image = parts.token(SLOT if processor.marks else IMAGE)
+        slot = SLOT if processor.marks is True else IMAGE
+        image = parts.token(slot)
         seen = {
             theirs: tensor
             for name in tower.names()
@@ -111,7 +119,6 @@ class LlavaLayout:
             "vision_feature_layer": -1 - SPARE, "vision_feature_select_strategy": tower.family.strategy,
             "vision_config": tower.config(SPARE), "text_config": {**text, "tie_word_embeddings": tied},
         }  # fmt: skip
-        slot = SLOT if processor.marks else IMAGE
         files = {
             FILE: written_pictures(processor.resize, tower.size, encoder.input.mean, encoder.input.std),
             "processor_config.json": {
@@ -120,7 +127,8 @@ class LlavaLayout:
                 "vision_feature_select_strategy": tower.family.strategy,
             },
         }  # fmt: skip
-        place = f"{BEGIN}{SLOT}{END}" if processor.marks else IMAGE
+        before, behind = processor.around
+        place = f"{before}{slot}{behind}"
         spare = _spare(tower, seen["embeddings.position_embedding.weight"].dtype)
         language = language_tensors(parts.language_model)
         made = {
@@ -216,15 +224,20 @@ def _has_marks(folder: ModelFolder, config: Mapping[str, Any]) -> bool:
     return names.get(SLOT) == number and {BEGIN, END} <= names.keys() and number is not None
 
 
+def _line_end_behind(folder: ModelFolder) -> str:
+    """What chats have behind each picture: a line end, where the template writes one; else nothing is known."""
+    return "\n" if _BEHIND.search(folder.chat_template) else ""
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _hints(folder: ModelFolder, *, marked: bool) -> Iterator[str]:
-    if not marked:
+def _hints(folder: ModelFolder, *, known: bool) -> Iterator[str]:
+    if not known:
         yield (
             "the model has learned with no marks around a picture, and has none here (modalities.image.processor.marks "
-            "is false); where its prompts have a line end behind one, write it: --prompt $'\\nWhat is this?'"
+            "is false); where its prompts have a line end behind one, set it to ['', \"\\n\"]"
         )
     normalizer = folder.json("tokenizer.json").get("normalizer")
     if '"Prepend"' in str(normalizer).replace("'", '"'):
