@@ -112,6 +112,21 @@ def test_a_model_that_was_imported_has_the_logits_of_transformers(
     assert compared(run, published, sounds) < 1e-4  # rounding in fp32
 
 
+def test_marks_around_a_sound_are_those_that_the_published_model_has_learned(
+    imported: tuple[Path, Path], sounds: list[Path]
+) -> None:
+    published, run = imported
+    processor = AutoProcessor.from_pretrained(published)
+    samples = soundfile.read(sounds[0], dtype="float32")[0]
+    said = "<|audio_bos|><|AUDIO|><|audio_eos|>What?"
+    given = processor(text=said, audio=samples, sampling_rate=16_000, add_special_tokens=False, return_tensors="pt")
+    planner = load_run(run, device="cpu").composition.planner
+    plan = planner.prompt(Document("one", (Media("audio", sounds[0]), Text("What?"))))
+    ours = torch.tensor(plan.token_ids.astype("int64"))
+    ours[torch.tensor(plan.slots["audio"].astype("int64"))] = processor.audio_token_id
+    assert ours[1:].tolist() == given["input_ids"][0].tolist()  # behind the token that begins a document
+
+
 def test_what_was_imported_is_written_and_read_again_bit_for_bit(imported: tuple[Path, Path], tmp_path: Path) -> None:
     published, run = imported
     assert main(["export", str(run), str(tmp_path / "written"), "--for", "qwen2-audio"]) == 0

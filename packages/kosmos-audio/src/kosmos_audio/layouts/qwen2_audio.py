@@ -68,9 +68,9 @@ class Qwen2AudioLayout:
             names.pop("backbone.model.lm_head.weight", None)
         own = "backbone.model."
         shapes = {n.removeprefix(own): folder.places[there].shape for n, there in names.items() if n.startswith(own)}
-        marked = folder.json("processor_config.json").get("audio_bos_token") == BEGIN
+        marks = _marks(folder)
         settings = {
-            "modalities": {"audio": {"processor": {"marks": marked}}},
+            "modalities": {"audio": {"processor": {"marks": marks is not None}}},
             "streams": {
                 "audio": {
                     "encoder": {"name": "whisper", "context": "masked", "norm": False, **sizes},
@@ -80,7 +80,7 @@ class Qwen2AudioLayout:
             "backbone": backbone_of(text, tied=tied, shapes=shapes),
         }
         tensors = LazyTensors({name: partial(folder.tensor, there) for name, there in names.items()})
-        return ReadModel(settings, tensors, tuple(_hints(marked=marked)))
+        return ReadModel(settings, tensors, tuple(_hints(marks)), marks or {})
 
     def write(self, parts: ModelParts) -> WrittenModel:
         """A run with sounds as a folder of a Qwen2-Audio.
@@ -104,7 +104,7 @@ class Qwen2AudioLayout:
             "dtype": text.get("dtype", "float32"), "tie_word_embeddings": tied, "audio_token_index": token,
             "audio_config": {"model_type": "qwen2_audio_encoder", **sizes, **_FIXED}, "text_config": text,
         }  # fmt: skip
-        marks = (BEGIN, END) if processor.marks else THEIR_MARKS
+        marks = (parts.spelled(BEGIN), parts.spelled(END)) if processor.marks else THEIR_MARKS
         files = {
             SOUNDS: _written_sounds(encoder.input.num_mels),
             "processor_config.json": {
@@ -112,7 +112,7 @@ class Qwen2AudioLayout:
                 "audio_bos_token": marks[0], "audio_eos_token": marks[1],
             },
         }  # fmt: skip
-        place = f"{BEGIN}{SLOT}{END}" if processor.marks else SLOT
+        place = f"{marks[0]}{SLOT}{marks[1]}" if processor.marks else SLOT
         language = language_tensors(parts.language_model)
         if "lm_head.weight" not in language:  # which transformers reads here where the two are one, too
             language["lm_head.weight"] = language["model.embed_tokens.weight"].clone()
@@ -219,12 +219,25 @@ def _tied(
     return said and torch.equal(folder.tensor(head), folder.tensor(table))
 
 
-def _hints(*, marked: bool) -> Iterator[str]:
-    if not marked:
+def _marks(folder: ModelFolder) -> dict[str, str] | None:
+    """What the marks around a sound are among the tokens of the folder; None where it has none."""
+    stated = folder.json("processor_config.json")
+    found = [stated.get(f"audio_{end}_token", own) for end, own in zip(("bos", "eos"), THEIR_MARKS, strict=True)]
+    added = folder.json("tokenizer.json").get("added_tokens")
+    names = {one.get("content") for one in (added if isinstance(added, list) else []) if isinstance(one, dict)}
+    return dict(zip((BEGIN, END), found, strict=True)) if names.issuperset(found) else None
+
+
+def _hints(marks: Mapping[str, str] | None) -> Iterator[str]:
+    if marks is None:
         yield (
-            f"the model has learned sounds between {' and '.join(THEIR_MARKS)}, which no text gives here: it has no "
-            "marks around a sound (modalities.audio.processor.marks is false), and has to be trained a little to do "
-            "without"
+            f"its tokenizer has no {' and '.join(THEIR_MARKS)}, between which published models have learned sounds: "
+            "there are no marks around a sound (modalities.audio.processor.marks is false)"
+        )
+    elif marks[BEGIN] != BEGIN:
+        yield (
+            "its chats have 'Audio 1: ' in front of a sound, by its number, and a line end behind it: write them into "
+            "rows and prompts that are to be as it has learned them"
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +15,7 @@ from kosmos.checkpoint.averaging import write_weights
 from kosmos.checkpoint.tensors import model_tensors
 from kosmos.compose import Composition, compose
 from kosmos.data.chat_template import save_tokenizer
+from kosmos.data.hf_tokenizer import load_hf_tokenizer
 from kosmos.data.tokenizer import load_tokenizer
 from kosmos.data.turns import fitting
 from kosmos.errors import ConfigError
@@ -60,7 +63,8 @@ def import_folder(folder: Path, output: Path, registry: Registry, layout: str | 
     made: Layout = registry.build("layout", name)
     read = made.read(published)
     config = make_run(_settings(published, read, output), where=f"{folder} (layout {name})")
-    composition = compose(config, registry, draw=False)
+    with _named(published, read.marks) as tokenizer:
+        composition = compose(config, registry, draw=False, tokenizer_folder=tokenizer)
     materialize(composition.model, torch.device("cpu"), draw=False)
     _fill(composition, read.tensors, folder)
     weights = {name: tensor.detach() for name, tensor in model_tensors(composition.model).items()}
@@ -125,6 +129,25 @@ def _settings(folder: ModelFolder, read: ReadModel, output: Path) -> dict[str, A
     elif "turns" not in tokenizer and folder.chat_template:
         tokenizer["turns"] = fitting(load_tokenizer(str(folder.path)))
     return {**given, "tokenizer": tokenizer, "output": str(output)}
+
+
+@contextmanager
+def _named(folder: ModelFolder, marks: Mapping[str, str]) -> Iterator[Path | None]:
+    """The folder's tokenizer with names for marks; None where these have their own.
+
+    Raises:
+        ConfigError: it has no such special tokens.
+    """
+    if not marks:
+        yield None
+        return
+    tokenizer = load_hf_tokenizer(str(folder.path), ())
+    if lacking := [name for name in marks.values() if name not in tokenizer.special_ids]:
+        raise ConfigError(f"{folder.path}: its tokenizer lacks the special token {lacking[0]}, which its model needs")
+    tokenizer.names |= marks
+    with TemporaryDirectory() as place:
+        tokenizer.save(Path(place))
+        yield Path(place)
 
 
 def _fill(composition: Composition, tensors: Mapping[str, Tensor], folder: Path) -> None:

@@ -29,6 +29,9 @@ class ReadModel(NamedTuple):
     them begin as the mean of the others."""
     hints: tuple[str, ...] = ()
     """What somebody should know who goes on with it, a line each."""
+    marks: Mapping[str, str] = {}
+    """Marks of modalities to special tokens of the folder's tokenizer, which stand for them: the run's have their ids,
+    and so what the model has learned of them."""
 
 
 class WrittenModel(NamedTuple):
@@ -66,6 +69,11 @@ class ModelParts:
             known[name] = self.added[name] = tokenizer.vocab_size + len(self.added)
             grow_vocabulary(self.language_model, known[name] + 1)
         return known[name]
+
+    def spelled(self, mark: str) -> str:
+        """The special token that a mark is in the run's tokenizer: its own name, or what ``ReadModel.marks`` told."""
+        names: Mapping[str, str] = getattr(self.composition.tokenizer, "names", {})
+        return names.get(mark, mark)
 
     def refuse(self, what: str, remedy: str) -> ConfigError:
         """The error that such a run has no such layout: what is other than there, and what to set."""
