@@ -296,3 +296,24 @@ def test_large_pictures_keep_an_attention_that_holds_no_shares() -> None:
         encoder(values, grids)
     assert encoder._attentions
     assert all(module.fused_attn for module in encoder._attentions)
+
+
+def test_a_model_is_tried_once_a_process_and_another_of_its_name_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Composing a run builds an encoder several times, most of which was to run it without data."""
+    known, built = timm.models._registry._model_entrypoints, []
+    own = known["test_vit"]
+
+    def noted(**options: Any) -> nn.Module:
+        built.append(options)
+        return own(**options)
+
+    monkeypatch.setitem(known, "test_vit", noted)
+    encoders = []
+    for options in ({}, {}, {"image_size": 64}, {"model_options": {"depth": 2}}, {}):
+        before = len(built)
+        encoders.append((TimmEncoder(model="test_vit", variable=True, **options), len(built) - before))
+    assert [times == 1 for _, times in encoders] == [False, True, False, False, True]
+    assert [len(encoder.model.blocks) for encoder, _ in encoders].count(2) == 1
+    monkeypatch.setitem(known, "test_vit", lambda **options: own(**options, patch_size=8))
+    assert {encoder.input.patch_px for encoder, _ in encoders} == {(16, 16)}
+    assert TimmEncoder(model="test_vit", variable=True).input.patch_px == (8, 8)
