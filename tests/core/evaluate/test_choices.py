@@ -204,7 +204,7 @@ def asked(
     file = run.parent / "some.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     capsys.readouterr()
-    status = main(["eval", str(run), "--choices", str(file), *more])
+    status = main(["eval", str(run), "--choices", str(file), "--workers", "0", *more])
     said = capsys.readouterr()
     return status, said.out, said.err
 
@@ -285,7 +285,7 @@ def test_questions_may_stand_in_a_table(run: Path, capsys) -> None:
     file = run.parent / "table.csv"
     file.write_text('question,choices,answer\nIs it?,"[""no"", ""yes""]",B\nWho?,"[""a"", ""b"", ""c""]",c\n')
     capsys.readouterr()
-    assert main(["eval", str(run), "--choices", str(file), "--json"]) == 0
+    assert main(["eval", str(run), "--choices", str(file), "--workers", "0", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["choices"]["table"]
     assert (found["documents"], found["chance"]) == (2, pytest.approx((1 / 2 + 1 / 3) / 2))
 
@@ -327,12 +327,12 @@ def test_columns_are_named_with_the_file(run: Path, capsys, tmp_path: Path) -> N
     file.write_text(f"{json.dumps(row)}\n" * 3)
     fields = f"path: {file}, root: {run.parent}, name: mine, columns: {{image: picture, question: q}}"
     more = ["--answers", str(answers), "--json"]
-    assert main(["eval", str(run), "--choices", f"{{{fields}}}", *more]) == 0
+    assert main(["eval", str(run), "--choices", f"{{{fields}}}", "--workers", "0", *more]) == 0
     assert json.loads(capsys.readouterr().out)["choices"]["mine"]["documents"] == 3
     assert [row["media"] for row in rows_of(answers)] == [["red.png"]] * 3
 
     layer = f"evaluate.choices=[{{{fields}}}]"
-    assert main(["eval", str(run), layer, "--json"]) == 0  # as the run file says it
+    assert main(["eval", str(run), layer, "--workers", "0", "--json"]) == 0  # as the run file says it
     assert json.loads(capsys.readouterr().out)["choices"]["mine"]["documents"] == 3
     assert main(["eval", str(run), layer.replace("question:", "qestion:")]) == 2
     said = capsys.readouterr().err
@@ -378,7 +378,7 @@ def test_questions_that_want_their_columns_named_say_how(run: Path, capsys) -> N
         train_model(make_run(layers, over, {"train": train}))
     file = run.parent / "timed.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in (good, timed)))
-    assert main(["eval", str(audio), "--choices", str(file)]) == 0
+    assert main(["eval", str(audio), "--choices", str(file), "--workers", "0"]) == 0
     out, err = capsys.readouterr()
     assert "name the columns of seconds (columns: {start: start, end: end})" in out
     how = "on the command line columns are named as --choices '{path: FILE, columns: {answer: truth}}'"
