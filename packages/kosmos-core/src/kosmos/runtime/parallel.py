@@ -265,7 +265,10 @@ def _free(groups: list[Any]) -> None:
 
 
 def _with_subclasses(kind: type) -> list[type]:
-    return [kind, *(one for direct in kind.__subclasses__() for one in _with_subclasses(direct))]
+    found = [kind]
+    for one in found:  # which grows meanwhile
+        found.extend(type.__subclasses__(one))
+    return found
 
 
 def _drop(holder: object, *parts: str) -> None:
