@@ -8,7 +8,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -81,6 +81,19 @@ def row_of_lane(lane: int) -> int:
     config = small_run(data={"lanes": 2})
     registry = ticks_registry()
     return make_feed(compose(config, registry), open_sources(config, registry, "train")).mixture.row(0, lane)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def suspended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    """Two ranks, the first suspended. The tests before take the time in which it is waited for: torch gives it 30 s."""
+    home = tmp_path_factory.mktemp("suspended")
+    site = install_plugin(home / "site", "ticks", None, module=ticks.__name__)
+    run = two_ranks(site, home / "run", "train.hang_s=8")
+    run.wait_for(lambda: lines_in(home / "run" / "metrics.jsonl") > 2)
+    os.kill(pid_of(run, 0), signal.SIGSTOP)
+    yield run
+    for process in run.processes():
+        os.kill(process, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -370,3 +383,9 @@ def test_ranks_that_are_started_again_and_again_go_on_to_the_end(tmp_path: Path,
     status, said = run.end(at_most_s=90)
     assert status == 0, said
     assert [row["step"] for row in rows_of(output / "metrics.jsonl")] == list(range(1, steps + 1))
+
+
+def test_a_rank_that_was_suspended_is_named(suspended: Started) -> None:
+    status, said = suspended.end(at_most_s=90)
+    assert status == 5, said
+    assert "rank 0 does not answer in " in said

@@ -316,8 +316,8 @@ def test_a_class_that_a_worker_cannot_import_is_one_line(monkeypatch):
 @pytest.mark.parametrize("what", ["plan", "decode"])
 def test_a_sample_at_which_the_decoder_hangs_costs_itself_alone(what):
     feed = feed_of(fates={(what, 5): "hang"})
-    rows, state = take(feed, 12, workers=2, hang_s=3.0)
-    assert {i.cause for i in incidents(rows)} == {"its decoder hung for 3 s"}
+    rows, state = take(feed, 12, workers=2, hang_s=2.0)
+    assert {i.cause for i in incidents(rows)} == {"its decoder hung for 2 s"}
     deadly = {tuple(entry[:3]): entry[3] for entry in state["deadly"]}
     assert list(deadly) == [(0, 5, PLAN if what == "plan" else DECODE)]
     assert contents(rows) == contents(take(replace(feed, deadly=deadly), 12)[0])
