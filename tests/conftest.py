@@ -19,6 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of two processes on the
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # g++ knows AVX; each process that compiles asks it for 4 s
 os.environ["KOSMOS_CACHE"] = ""  # nothing that an earlier run of the tests has found
 os.environ["KOSMOS_PLUGINS"] = "all"  # whatever the person who runs the tests has disabled
 
