@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node N modality_pairs.py PROCESSES,STRATEGY,EVERY ...
 
-Takes every EVERY-th of the 225 pairs of non-empty subsets of text, image, audio and video; even ranks have the first
-subset of the pair, odd ranks the second. The first rank prints a JSON line a pair. Strategies of as many processes
-stand in a row.
+Takes every EVERY-th of the 225 pairs of non-empty subsets of text, image, audio and video; 0 takes of each pair and the
+one the other way round only one, now this, now that. Even ranks have the first subset of the pair, odd ranks the
+second. The first rank prints a JSON line a pair. Strategies of as many processes stand in a row.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from support.turns import in_turn
 
 MODALITIES = ("text", "image", "audio", "video")
 SUBSETS = [s for size in range(1, 5) for s in itertools.combinations(MODALITIES, size)]
+PAIRS = list(itertools.product(SUBSETS, SUBSETS))
 CAP_S = 60
 """A pair that takes longer ends the process, with a traceback of where it hangs."""
 STREAMS = {
@@ -45,6 +46,13 @@ STREAMS = {
     "video": {"connector": "pool"},
 }
 BACKBONE = {"name": "decoder", "width": 32, "layers": 2, "heads": 2, "ffn_width": 48}
+
+
+def pairs(every: int) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    if every:
+        return PAIRS[::every]
+    places = itertools.product(range(len(SUBSETS)), repeat=2)
+    return [pair for pair, (i, j) in zip(PAIRS, places, strict=True) if (i <= j) == ((i + j) % 2 == 0)]
 
 
 def composed(strategy: str) -> Composition:
@@ -148,10 +156,10 @@ def _compare(parallel: Parallel, strategy: str, every: int) -> None:
     parts.model.train()
     spread = distribute(parts.model, parallel, parts.config.parallel, torch.device("cpu"), torch.float32)
     like, ranks = dict(parts.model.named_parameters()), range(parallel.world_size)
-    pairs = list(itertools.product(SUBSETS, SUBSETS))[::every]
-    needed = {(pair[rank % 2], rank) for pair in pairs for rank in ranks}
+    taken = pairs(every)
+    needed = {(pair[rank % 2], rank) for pair in taken for rank in ranks}
     alone = {key: addends(reference.model, row(reference, *key), like) for key in sorted(needed)}
-    for pair in pairs:
+    for pair in taken:
         faulthandler.dump_traceback_later(CAP_S, exit=True)
         found = gradients_together(parts.model, spread, row(parts, pair[parallel.rank % 2], parallel.rank))
         error = worst_error(found, [alone[pair[rank % 2], rank] for rank in ranks])
