@@ -13,6 +13,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 WIDTHS = {"name": "decoder", "width": 32, "layers": 2, "heads": 4, "kv_heads": 4}
 ROWS = ("several", "long", "untrained", "one token")
+COUNTED = 2
+"""Rows, of which every rank has an item and a target of each: their operations are counted."""
 
 
 def composed(shape: str, tensor: int, sequence: int, *, draw: bool = True) -> Composition:
@@ -121,8 +124,9 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
         expected = {n: sum((g[n] for _, g in results), torch.zeros(())) for n in results[0][1]}
         parts.model.zero_grad()
         batch = row(parts, kinds[parallel.data_rank])
+        is_counted = number < COUNTED
         with spread.row(True):
-            with meter.counting(batch):
+            with meter.counting(batch) if is_counted else nullcontext():
                 losses = spread.losses(batch)
             torch.autograd.backward(losses.total)
         fill_missing(parts.model.parameters())
@@ -132,16 +136,17 @@ def compared(parallel: Parallel, tensor: int, sequence: int, shape: str) -> Iter
             scored = spread.losses(row(parts, kinds[parallel.data_rank]))
             settle(parts.model)  # as after every scoring
             expected_scores = reference.model(row(reference, kinds[parallel.data_rank]))
-        with meter_alone.counting(batch):  # with what the loss does for its gradients
-            reference.model(batch)
+        if is_counted:
+            with meter_alone.counting(batch):  # with what the loss does for its gradients
+                reference.model(batch)
         yield {
             "tensor": tensor, "sequence": sequence, "shape": shape, "row": kind, "error": error, "worst": name,
             "loss_error": _error(losses.per_token, own.per_token, 1.0),
             "predictions": torch.equal(scored.predictions, expected_scores.predictions),
             "weights_that_differ": differ, "targets": len(losses.per_token),
             "total": float(losses.total.detach()), "sum": float(own.total.detach()),
-            "group": parallel.data_rank, "flops": meter.count([batch]).by_module,
-            "flops_alone": meter_alone.count([batch]).by_module,
+            "group": parallel.data_rank, "flops": meter.count([batch]).by_module if is_counted else {},
+            "flops_alone": meter_alone.count([batch]).by_module if is_counted else {},
         }  # fmt: skip
 
 
