@@ -98,7 +98,7 @@ unseen.LOOKS_S, unseen.LEFT_S = 0.05, 0.3
 ranks = [subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({wait}); raise SystemExit({status})"],
                           start_new_session=alone) for wait, status, alone in CHILDREN]
 unseen.end_where_unseen()
-time.sleep(3)  # as an agent that waits for another node: it asks none of its ranks
+time.sleep(WAITED)  # as an agent that waits for another node: it asks none of its ranks
 """
 
 
@@ -106,14 +106,15 @@ time.sleep(3)  # as an agent that waits for another node: it asks none of its ra
     ("children", "expected"),
     [
         ([(0.3, 5, True), (1, 0, True)], 5),
-        ([(0.3, 5, True), (4, 0, True)], 0),  # one still trains
-        ([(0.1, 1, False), (4, 0, True)], 0),  # what a container has given to its first process has ended
+        ([(0.3, 5, True), (2, 0, True)], 0),  # one still trains
+        ([(0.1, 1, False), (2, 0, True)], 0),  # what a container has given to its first process has ended
     ],
 )
 def test_a_launcher_that_sees_none_of_its_ranks_end_ends_with_their_status(
     children: list[tuple[float, int, bool]], expected: int
 ) -> None:
-    run = Started(program=[sys.executable, "-c", WAITS.replace("CHILDREN", repr(children))])
+    waits = WAITS.replace("CHILDREN", repr(children)).replace("WAITED", "30" if expected else "1.5")
+    run = Started(program=[sys.executable, "-c", waits])
     status, said = run.end(at_most_s=30)
     assert status == expected, said
     ended = "error[training]: the launcher of this node waits for a node that does not answer" in said

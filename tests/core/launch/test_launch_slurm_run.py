@@ -75,7 +75,7 @@ def free_port() -> int:
 
 @pytest.mark.slow
 def test_an_expiring_allocation_saves_queues_itself_again_and_goes_on(tmp_path: Path, launch: Launch) -> None:
-    job = Job(tmp_path, launch, steps=120, save_every=1000)
+    job = Job(tmp_path, launch, steps=60, save_every=1000)
     first = job.start()
     first.wait_for(lambda: lines_in(job.output / "metrics.jsonl") > 2)
     first.send(signal.SIGUSR1)
@@ -88,7 +88,7 @@ def test_an_expiring_allocation_saves_queues_itself_again_and_goes_on(tmp_path: 
     status, said = job.start().end(at_most_s=120)
     assert status == 0, said
     assert f"going on from step {done} " in said
-    assert job.steps() == list(range(1, 121))
+    assert job.steps() == list(range(1, 61))
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_a_cancelled_job_saves_and_does_not_queue_itself_again(tmp_path: Path, l
 
 @pytest.mark.slow
 def test_a_killed_rank_is_tried_again_in_the_same_allocation(tmp_path: Path, launch: Launch) -> None:
-    job = Job(tmp_path, launch, steps=120, save_every=10)
+    job = Job(tmp_path, launch, steps=60, save_every=10)
     run = job.start()
     run.wait_for(lambda: any((job.output / "checkpoints").glob("step-*")))
     os.kill(job.ranks(run)[-1], signal.SIGKILL)
@@ -114,7 +114,7 @@ def test_a_killed_rank_is_tried_again_in_the_same_allocation(tmp_path: Path, lau
     assert status == 0, said
     assert ": trying again" in said
     assert "going on from step " in said
-    assert job.steps() == list(range(1, 121))
+    assert job.steps() == list(range(1, 61))
     assert not job.log.exists()
 
 
