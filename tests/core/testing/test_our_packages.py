@@ -13,6 +13,7 @@ from kosmos import Media
 from kosmos.components import ModalitySpec
 from kosmos.plugins import load_plugins
 from kosmos.testing import Conditions, Promise, promises_of
+from support.thorough import ASKED
 
 
 def _pictures() -> list[bytes]:
@@ -99,4 +100,6 @@ def test_our_modalities_keep_every_promise(distribution: str) -> None:
 def test_the_further_encoders_of_sound_keep_every_promise() -> None:
     further = [promise for promise in promises("kosmos-audio") if not is_default(promise)]
     assert len({promise.component for promise in further}) == 3
+    if not ASKED:  # the tests of these encoders compile them too
+        further = [promise for promise in further if promise.id != "compiles"]
     assert broken(further) == []
