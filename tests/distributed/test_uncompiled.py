@@ -10,7 +10,7 @@ from kosmos.checkpoint.folder import load_newest
 from kosmos.checkpoint.tensors import read_whole
 from support import trainings
 from support.runs import SMALL
-from support.torchrun import torchrun
+from support.torchrun import forked
 
 LARGE = {"name": "decoder", "width": 256, "layers": 6, "heads": 4, "ffn_width": 768}
 
@@ -28,7 +28,7 @@ def test_ranks_step_alike_where_one_has_no_compiler(tmp_path: Path) -> None:
     none, one = tmp_path / "none", tmp_path / "one"
     entries = [{"world": 2, "aloud": True, "run": settings} for settings in (run(none, compile=False), run(one))]
     (tmp_path / "trainings.json").write_text(json.dumps(entries))
-    ranks = torchrun(2, [trainings.__file__, tmp_path / "trainings.json"], CXX=str(only_first))
+    ranks = forked(2, [trainings.__file__, tmp_path / "trainings.json"], CXX=str(only_first))
     status, said = ranks.end(at_most_s=180)  # two runs: 37 s on two slow cores
     assert status == 0, said
     said_of_none, said_of_one = said.split(str(one), 1)

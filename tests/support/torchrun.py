@@ -32,17 +32,17 @@ def torchrun(
     return Started(path=path, program=[*launcher, *map(str, program)], **{**LOOPBACK, **variables})
 
 
-def forked(nproc: int, program: Sequence[object], *, imports: Sequence[str] = ()) -> Started:
+def forked(nproc: int, program: Sequence[object], *, imports: Sequence[str] = (), **variables: str) -> Started:
     """As ``torchrun``, where the launcher is not what is tested: ``program``, a script, is run by forks of a process.
 
     Each start of Python with torch and Kosmos takes seconds.
 
     Args:
         imports: what else the ranks need that takes long to import.
+        variables: of the environment.
     """
-    return Started(
-        program=[sys.executable, launcher.__file__, str(nproc), ",".join(imports), *map(str, program)], **LOOPBACK
-    )
+    command = [sys.executable, launcher.__file__, str(nproc), ",".join(imports), *map(str, program)]
+    return Started(program=command, **{**LOOPBACK, **variables})
 
 
 def done(run: Started, *, at_most_s: float = 120) -> str:

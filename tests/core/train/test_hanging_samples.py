@@ -24,9 +24,9 @@ def test_a_worker_waits_less_long_than_the_run(run: float, sample: float) -> Non
 
 def test_a_run_that_waits_for_seconds_alone_goes_on_past_it(tmp_path: Path) -> None:
     sources = [{"path": "ticks", "options": {"stuck": [5]}}]
-    config = small_run(tmp_path / "run", data={"workers": 1, "sources": sources}, train={"steps": 20, "hang_s": 20.0})
+    config = small_run(tmp_path / "run", data={"workers": 1, "sources": sources}, train={"steps": 20, "hang_s": 12.0})
     train_model(config, registry=ticks_registry())
-    assert {row["cause"] for row in rows_of(tmp_path / "run" / "quarantine.jsonl")} == {"its decoder hung for 10 s"}
+    assert {row["cause"] for row in rows_of(tmp_path / "run" / "quarantine.jsonl")} == {"its decoder hung for 6 s"}
     assert lines_in(tmp_path / "run" / "metrics.jsonl") == 20
 
 
