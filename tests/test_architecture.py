@@ -271,9 +271,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
-def test_a_run_imports_transformers_only_where_it_has_a_model_or_tokenizer_of_it() -> None:
-    """That takes a second of its start, and 60 MB."""
-    todo, seen = ["kosmos.train.session"], set[str]()
+@pytest.mark.parametrize(
+    ("begin", "knows"),
+    [("kosmos.train.session", "kosmos.train.starting"), ("kosmos.testing.check", "kosmos.train.layout")],
+)
+def test_a_run_and_the_kit_import_transformers_only_where_they_have_a_model_or_tokenizer_of_it(
+    begin: str, knows: str
+) -> None:
+    """That takes a second of their start, and 60 MB."""
+    todo, seen = [begin], set[str]()
     while todo:
         name = todo.pop()
         if name in seen or name not in MODULES:
@@ -282,7 +288,7 @@ def test_a_run_imports_transformers_only_where_it_has_a_model_or_tokenizer_of_it
         found = [f.module for f in MODULES[name].imports if f.at_import]
         assert [module for module in found if module.split(".")[0] in ("transformers", "tokenizers")] == [], name
         todo += found
-    assert "kosmos.train.starting" in seen and len(seen) > 100
+    assert knows in seen and len(seen) > 100
 
 
 @pytest.mark.parametrize("name", ["kosmos.builtin", *(f"{package}.plugin" for package in MODALITY_PACKAGES)])

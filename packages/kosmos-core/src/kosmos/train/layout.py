@@ -10,7 +10,6 @@ from torch import Tensor
 
 from kosmos.compose import Composition
 from kosmos.errors import ConfigError
-from kosmos.model.huggingface_loading import grow_vocabulary
 from kosmos.model.model_folder import ModelFolder
 
 TURNS = "kosmos_turns.json"
@@ -66,6 +65,8 @@ class ModelParts:
         tokenizer = self.composition.tokenizer
         known = {**tokenizer.special_ids, **self.added}
         if name not in known:
+            from kosmos.model.huggingface_loading import grow_vocabulary  # it brings transformers
+
             known[name] = self.added[name] = tokenizer.vocab_size + len(self.added)
             grow_vocabulary(self.language_model, known[name] + 1)
         return known[name]
