@@ -32,13 +32,14 @@ class Anatomy:
     """Whether all that the model does with a picture is to project its cells."""
 
 
-def examine(model: nn.Module, size_px: tuple[int, int], *, name: str) -> Anatomy:
+def examine(model: nn.Module, size_px: tuple[int, int], *, name: str, other_sizes: bool = True) -> Anatomy:
     """Dry-run a model that lives on the meta device.
 
     Args:
         model: in training mode or not; parameters and buffers on the meta device.
         size_px: (height, width) of the picture to try.
         name: what to call the model in an error.
+        other_sizes: whether pictures of other shapes are tried too; ``any_size`` is else False.
 
     Raises:
         ConfigError: its features are not one per position of a grid.
@@ -49,7 +50,7 @@ def examine(model: nn.Module, size_px: tuple[int, int], *, name: str) -> Anatomy
     trained = {key: p for key, p in model.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(cells.sum(), list(trained.values()), allow_unused=True)
     unused = tuple(key for key, gradient in zip(trained, gradients, strict=True) if gradient is None)
-    any_size = _takes_any_size(model, patch, cells.shape[-1], size_px)
+    any_size = other_sizes and _takes_any_size(model, patch, cells.shape[-1], size_px)
     return Anatomy(patch, cells.shape[-1], unused, any_size, reads_cells(model, _picture(size_px), patch))
 
 

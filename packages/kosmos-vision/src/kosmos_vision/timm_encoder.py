@@ -336,11 +336,12 @@ def _planned_anew(
     with torch.device("meta"):
         model = build(name, pretrained=False, weights=None, options=extra)
         size, options = _sized(model, image_size, extra)
-        found = _examined(name, options, size, norm, layer)
+        found = _examined(name, options, size, norm, layer, other_sizes=variable)
         ways: list[dict[str, Any]] = [{"dynamic_img_size": True}, {"strict_img_size": False}]
         while variable and not found.any_size and ways:
+            changed = {**options, **ways.pop(0)}
             try:
-                found = _examined(name, changed := {**options, **ways.pop(0)}, size, norm, layer)
+                found = _examined(name, changed, size, norm, layer, other_sizes=True)
             except ConfigError:
                 continue  # the model has no such argument
             options = changed if found.any_size else options
@@ -363,10 +364,12 @@ def _sized(
     return size, {**extra, "img_size": size} if told else dict(extra)
 
 
-def _examined(name: str, options: dict[str, Any], size: tuple[int, int], norm: str, layer: int | None) -> Anatomy:
+def _examined(
+    name: str, options: dict[str, Any], size: tuple[int, int], norm: str, layer: int | None, *, other_sizes: bool
+) -> Anatomy:
     model = build(name, pretrained=False, weights=None, options=options, layer=layer)
     _item_norms(model, norm)
-    return examine(model, size, name=name)
+    return examine(model, size, name=name, other_sizes=other_sizes)
 
 
 def _item_norms(model: nn.Module, norm: str) -> None:
