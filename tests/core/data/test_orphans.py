@@ -18,19 +18,24 @@ import sys
 from kosmos.data.feeder import open_feeder
 from support.feeds import feed_of
 
-feeder = open_feeder(feed_of(fates={("decode", row): "hang" for row in range(40)}), range(2), workers=1)
+fates = {("decode", row): f"hang unless {sys.argv[1]}" for row in range(40)}
+feeder = open_feeder(feed_of(fates=fates), range(2), workers=1)
 print(feeder.workers[0].process.pid, flush=True)
 feeder.next_step()
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone ends a process with its parent")
-def test_a_worker_that_hangs_ends_with_its_trainer() -> None:
-    trainer = subprocess.Popen([sys.executable, "-c", TRAINER], env=environment(), stdout=subprocess.PIPE, text=True)
+def test_a_worker_that_hangs_ends_with_its_trainer(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TRAINER, str(tmp_path / "hangs")]
+    trainer = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
     assert trainer.stdout is not None
     worker = Path("/proc", trainer.stdout.readline().strip())
-    time.sleep(4)  # it imports, reads and comes to the first decoder
-    assert worker.exists()
+    begun = time.monotonic() + 60
+    while not (tmp_path / "hangs").exists() and time.monotonic() < begun:
+        time.sleep(0.05)
+    time.sleep(0.2)
+    assert (tmp_path / "hangs").exists() and worker.exists()
     trainer.kill()
     trainer.wait()
     end = time.monotonic() + 10
