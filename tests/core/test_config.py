@@ -129,6 +129,14 @@ def test_a_run_file_says_nothing_only_where_it_means_to(tmp_path):
             read_run_file(file)
 
 
+def test_what_was_read_of_a_run_file_is_the_reader_s_own(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("data: {sources: [a]}\n")
+    first = read_run_file(file)
+    first["data"]["sources"].append("b")
+    assert read_run_file(file) == {"data": {"sources": ["a"]}}
+
+
 def test_a_run_file_that_is_not_there_leads_to_the_one_beside_it(tmp_path):
     (tmp_path / "run.yaml").write_text("modalities: []\n")
     with pytest.raises(ConfigError, match=rf"No such file or directory\); did you mean {tmp_path}/run.yaml\?$"):

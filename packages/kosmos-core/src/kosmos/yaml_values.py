@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -73,6 +75,12 @@ def load_yaml(text: str) -> Any:
     Raises:
         YAMLError: it is none, says a key twice (``SaidTwice``), or stands for too much (``Refused``).
     """
+    return deepcopy(_loaded(text))
+
+
+@lru_cache(maxsize=32)
+def _loaded(text: str) -> Any:
+    """A command reads the file of its run several times, and each takes PyYAML 5 ms and more."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
