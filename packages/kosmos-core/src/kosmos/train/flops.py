@@ -40,8 +40,8 @@ PEAKS = {
 """Dense bf16 products a second, of NVIDIA's data sheets, by what the device's name holds: the longest one counts."""
 BACKBONE, HEAD = "backbone", "head"
 MEASURED_S = {"cpu": 0.1}
-"""Seconds that the measurement of a device's products takes, else 0.3. On two cores, of which others computed on none
-or both, the best of 0.1 s was that of 1 s but for 3 % in fp32 and in bf16."""
+"""Seconds that the measurement of a device's products takes, else 0.3. On two cores, idle or with two other programs
+that measure, means of eight were those of 0.3 s within 1 % in fp32 and 2 % in bf16."""
 CONNECTOR = ".connector"
 """Behind a stream's name: its connector, which may be trained where the encoder is not."""
 ATTENTION = (
