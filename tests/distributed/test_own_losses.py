@@ -33,6 +33,6 @@ def test_gradients_are_those_of_one_process(compared: dict[str, dict], way: str)
 
 
 def test_ranks_that_share_rows_are_refused(compared: dict[str, dict]) -> None:
-    says = "streams.ticks.encoder.mixed: a part with a loss of its own does not go with parallel.sequence"
+    says = "streams.ticks.encoder: a part with a loss of its own does not go with parallel.sequence"
     assert all(error.startswith(says) for error in compared["sequence"]["error"])
     assert len(compared["sequence"]["error"]) == 2

@@ -63,7 +63,7 @@ class Committed(nn.Module):
     """Features, and by ``guess``, which these do not need, what was in their cells."""
 
     input = CELL
-    compiles = True
+    compiles = own_losses = True
     FAULTS: ClassVar[dict[str, Callable[[Tensor], Any]]] = {
         "": lambda loss: {"guess": loss},
         "name": lambda loss: {"Guess!": loss},
@@ -102,6 +102,8 @@ class Committed(nn.Module):
 class Small(nn.Module):
     """A connector whose slots are to be small."""
 
+    own_losses = True
+
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
         self.slots = OnePerCell()
@@ -114,6 +116,8 @@ class Small(nn.Module):
 
 class Headed(Decoder):
     """A head of its own over long documents, which some rows have none of."""
+
+    own_losses = True
 
     def __init__(self, vocab_size: int, *, width: int = 32, layers: int = 1, heads: int = 2) -> None:
         super().__init__(vocab_size, width=width, layers=layers, heads=heads, ffn_width=48)
@@ -160,21 +164,21 @@ def compare(way: str) -> None:
     shared = {way: 2} if way in ("tensor", "sequence") else {"strategy": way}
     reference, parts = (composed(parallel=shared, data={"tokens_per_pack": 512}) for _ in range(2))
     parallel = parallel.shared_by(2 if "strategy" not in shared else 1)
-    spread = distribute(parts.model, parallel, parts.config.parallel, torch.device("cpu"), torch.float32)
-    kinds = ROWS if "strategy" in shared else ROWS[:1]
-    for kind in kinds:
-        torch.autograd.backward(reference.model(sharing.row(reference, kind)).total)
-    expected, told = gradients(reference.model), {}
     try:
-        with spread.row(True):
-            losses = spread.losses(sharing.row(parts, kinds[parallel.data_rank]))
-            told = {name: float(loss) for name, loss in losses.modules.items()}
-            torch.autograd.backward(losses.total)
+        spread = distribute(parts.model, parallel, parts.config.parallel, torch.device("cpu"), torch.float32)
     except PluginError as error:
         everyone = parallel.gather(str(error))
         if parallel.is_main:
             print(json.dumps({"way": way, "error": everyone}), flush=True)
         return
+    kinds = ROWS if "strategy" in shared else ROWS[:1]
+    for kind in kinds:
+        torch.autograd.backward(reference.model(sharing.row(reference, kind)).total)
+    expected, told = gradients(reference.model), {}
+    with spread.row(True):
+        losses = spread.losses(sharing.row(parts, kinds[parallel.data_rank]))
+        told = {name: float(loss) for name, loss in losses.modules.items()}
+        torch.autograd.backward(losses.total)
     fill_missing(parts.model.parameters())
     off = {n: (whole(p.grad) - expected[n]).abs().max() for n, p in parts.model.named_parameters()}
     everyone = parallel.gather(told)

@@ -140,15 +140,31 @@ def test_recomputation_and_compiled_blocks_change_nothing(how: Any) -> None:
         torch.testing.assert_close(gradient, expected[name], rtol=1e-5, atol=1e-5)
 
 
-def test_padding_is_in_no_loss() -> None:
+@pytest.mark.parametrize("cells", [5, 64])  # the second has no padding, and what ranks do is not to differ
+def test_padding_is_in_no_loss(cells: int) -> None:
     torch.manual_seed(0)
-    stream = Stream(Committed(width=8), Small(8, 32), width=32)
-    values, grids, found = torch.randn(5, 4), torch.tensor([[3, 1, 1], [2, 1, 1]]), []
-    for stream.takes_padding in (False, True):
-        with torch.autocast("cpu", torch.bfloat16):
-            assert stream.padding(5) > 0 or not stream.takes_padding
-            found.append(stream(values, grids))
-    torch.testing.assert_close(found[1], found[0])
+    encoder, connector = Committed(width=8), Small(8, 32)
+    encoder.takes_padding = True
+    row = torch.randn(cells, 4), torch.tensor([[cells, 1, 1]])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert Stream(encoder, connector, width=32).padding(5) == 0
+        encoder.own_losses = False
+        assert Stream(encoder, connector, width=32).padding(5) == 0  # the connector says it still
+        connector.own_losses = False
+        silent = Stream(encoder, connector, width=32)
+        assert silent.padding(5) == 59
+        with pytest.raises(PluginError, match=r"encoder Committed: forward gave losses.*write own_losses = True in"):
+            silent(*row)
+        with torch.no_grad():
+            assert len(silent(*row)) == cells
+
+
+def test_the_kit_finds_a_part_that_does_not_say_that_it_has_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Small, "own_losses", False)
+    promises = promises_of(own_losses.registry(), plugins=["own_losses"], conditions=Conditions())
+    [promise] = [p for p in promises if p.component == "connector small" and p.id == "gradient-everywhere"]
+    with pytest.raises(BrokenPromise, match="hands on the loss size; write own_losses = True in its class"):
+        promise.check()
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,24 @@ def test_a_step_has_the_gradients_of_all_of_it_and_tells_means(tmp_path: Path, m
     assert metrics["loss"] + sum(metrics["module_losses"].values()) == pytest.approx(minimized, rel=1e-5)
 
 
+def test_a_step_without_a_target_learns_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from kosmos.train.loop import Trainer
+    from kosmos.train.step_sums import _of_modules
+
+    rows, whole, seen = Trainer._rows, Trainer._backward_all, []
+
+    def noted(trainer: Trainer, *arguments: Any) -> Any:
+        found = whole(trainer, *arguments)
+        seen.extend(gradients(trainer.model).values())
+        return found
+
+    monkeypatch.setattr(Trainer, "_rows", lambda trainer, should_stop: (*rows(trainer, should_stop)[:2], 0))
+    monkeypatch.setattr(Trainer, "_backward_all", noted)
+    trained(tmp_path / "run", train={"steps": 1})
+    assert seen and not any(gradient.any() for gradient in seen)
+    assert _of_modules([{"streams.ticks.encoder.guess": 2.0}], 0) == {}
+
+
 def test_rows_at_once_are_rows_one_after_another(tmp_path: Path) -> None:
     at_once = trained(tmp_path / "at-once", threads=2, train={"lanes_at_once": 2, "steps": 3})
     expected = trained(tmp_path / "one", train={"steps": 3})

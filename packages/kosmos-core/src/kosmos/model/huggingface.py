@@ -79,6 +79,7 @@ class HuggingFaceBackbone(WithKernels):
         self.made_for: int | None = getattr(built.config, "max_position_embeddings", None)
         """Tokens of the longest document that it was made for, which rotary positions do not end at."""
         self.router_loss = router_loss
+        self.own_losses = router_loss is not None
         self._balance = None if router_loss is None else balance_of(name, built, router_loss)
         self._recompute = False
         huggingface_attention.note_windows(built)

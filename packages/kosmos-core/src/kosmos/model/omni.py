@@ -23,7 +23,16 @@ from kosmos.model.failures import named, raise_as_its_own
 from kosmos.model.loss import TokenLosses, linear_cross_entropy
 from kosmos.model.norms import sum_in_fp32
 from kosmos.model.objectives import Learning
-from kosmos.model.own_losses import WithLosses, apart, losses_of, output_of, refuse_shared, with_own
+from kosmos.model.own_losses import (
+    WithLosses,
+    apart,
+    losses_of,
+    output_of,
+    refuse_padded,
+    refuse_shared,
+    says_losses,
+    with_own,
+)
 from kosmos.model.protocols import Backbone, Connector, Encoder
 from kosmos.model.recurring import padded_rows, recurring_size
 from kosmos.model.segments import Segments
@@ -82,7 +91,8 @@ class Stream(nn.Module):
         self.width = width
         self.encoder_width = encoder.width
         self.takes_empty = bool(getattr(encoder, "takes_empty", True))
-        self.takes_padding = bool(getattr(encoder, "takes_padding", False))
+        # Padding would be a part of losses, which nothing can take out of a sum.
+        self.takes_padding = bool(getattr(encoder, "takes_padding", False)) and not says_losses(encoder, connector)
         self.touch = False
         """Whether every trainable parameter gets a gradient from every row: see ``touched``."""
         self.learns: bool | None = None
@@ -122,10 +132,7 @@ class Stream(nn.Module):
         if not len(grids) and not self.takes_empty:
             slots = next(self.connector.parameters()).new_zeros(0, self.width)
         else:
-            padding = self.padding(len(values))
-            slots, losses = self._through(values, grids, padding)
-            if padding and losses:  # of which padding is to be no part
-                slots, losses = self._through(values, grids, 0)
+            slots, losses = self._through(values, grids, self.padding(len(values)))
         slots = touched(slots, self) if self.touch else slots
         return WithLosses(slots, losses) if losses else slots
 
@@ -147,6 +154,8 @@ class Stream(nn.Module):
 
     def _losses(self, part: str, given: Any, filled: bool) -> dict[str, Tensor]:
         found = losses_of(given, self.titles[part], getattr(self, part), filled=filled)
+        if found and self.takes_padding:
+            refuse_padded(self.titles[part])
         return {f"{part}.{name}": loss for name, loss in found.items()}
 
     def _run(self, part: str, values: Tensor, grids: Tensor) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +24,8 @@ class WithLosses(NamedTuple):
     """What ``forward`` of an encoder, a connector or a backbone may return in place of its tensor.
 
     A step minimizes the sum of all these and of the losses of tokens, over the target tokens of the step (with
-    ``train.objective`` over its units). Where no gradients are taken they are left out.
+    ``train.objective`` over its units); one without any leaves them out, as where no gradients are taken. Its class
+    says ``own_losses = True``.
     """
 
     output: Tensor
@@ -81,12 +82,26 @@ def _check(losses: Mapping[Any, Any], title: str) -> None:
             raise PluginError(f"{title}: forward gave {kind} as its loss {name}; expected a scalar of floats, its sum")
 
 
-def refuse_shared(losses: Mapping[str, Tensor]) -> None:
-    """Raises PluginError where parts hand on losses and ranks share rows: an item across a border is encoded on both
-    sides, and its loss would count twice."""
-    if losses:
+def says_losses(*parts: Any) -> bool:
+    """Whether one of them says, by ``own_losses = True``, that it may hand on losses."""
+    return any(bool(getattr(part, "own_losses", False)) for part in parts)
+
+
+def refuse_padded(title: str) -> None:
+    """Raises PluginError for losses of a part whose rows may be padded, in every row of it: whether this one is differs
+    from rank to rank, and so would what they do then."""
+    raise PluginError(
+        f"{title}: forward gave losses of its own, and its encoder has takes_padding, which would be a part of them; "
+        "write own_losses = True in the class of what gives them, then no row of it is padded"
+    )
+
+
+def refuse_shared(parts: Iterable[str]) -> None:
+    """Raises PluginError where parts, by their places, hand on losses and ranks share rows: an item across a border is
+    encoded on both sides, and its loss would count twice."""
+    if (part := next(iter(parts), None)) is not None:
         raise PluginError(
-            f"{next(iter(losses))}: a part with a loss of its own does not go with parallel.sequence, whose ranks "
+            f"{part}: a part with a loss of its own does not go with parallel.sequence, whose ranks "
             "would count some items twice; set parallel.sequence=1"
         )
 

@@ -25,6 +25,7 @@ class Encoder(Protocol):
     # Optional: ``takes_empty = False`` where a kernel refuses input of length 0; the encoder is then left out of
     # rows without its media, and its gradients there are zeros. ``takes_padding = True`` where an item may have any
     # number of cells (t, 1, 1): a CPU in bf16 then appends one of zeros, so that N recurs; see ``recurring``.
+    # ``own_losses = True`` where a forward pass may return ``WithLosses``; connectors and backbones have it, too.
     # ``takes_threads = False`` where a forward pass leaves something of its row on the encoder.
     # ``computed_cells(cells: int) -> int`` where an item of so many costs as much as one of more, for what counts
     # operations. ``without_files``, where it was built from files (weights, a configuration): a dict of options that,

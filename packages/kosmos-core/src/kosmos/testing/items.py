@@ -179,16 +179,31 @@ def with_losses(module: Any, values: Tensor, grids: Tensor) -> tuple[Tensor, dic
     """What a part gives for a row, and its own losses.
 
     Raises:
-        BrokenPromise: they are none that a step can minimize.
+        BrokenPromise: as of ``own_losses``.
     """
-    from kosmos.model.own_losses import losses_of, output_of
+    from kosmos.model.own_losses import output_of
 
     given = module(values, grids)
+    return output_of(given), own_losses(given, module, filled=len(grids) > 0)
+
+
+def own_losses(given: Any, module: Any, *, filled: bool) -> dict[str, Tensor]:
+    """Those of what a part gave, for a row that holds something for it or nothing.
+
+    Raises:
+        BrokenPromise: they are none that a step can minimize, or its class does not say that it has any.
+    """
+    from kosmos.model.own_losses import losses_of, says_losses
+
     try:
-        losses = losses_of(given, type(module).__name__, module, filled=len(grids) > 0)
+        losses = losses_of(given, type(module).__name__, module, filled=filled)
     except PluginError as error:
         raise BrokenPromise(str(error)) from error
-    return output_of(given), losses
+    if losses and not says_losses(module):
+        raise BrokenPromise(
+            f"hands on the loss {next(iter(losses))}; write own_losses = True in its class, which tells a run"
+        )
+    return losses
 
 
 def check_sums(packed: Mapping[str, Tensor], alone: Sequence[Mapping[str, Tensor]], most: float) -> None:

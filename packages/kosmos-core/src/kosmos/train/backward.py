@@ -76,7 +76,7 @@ class Backward:
         Args:
             step: its number.
             pieces: rows or parts of them, each with its lane.
-            targets: of the whole step, or the units of its objective; the loss is a mean over them.
+            targets: of the whole step, or the units of its objective; the loss is a mean over them, and 0 without any.
             as_one: so many neighbours are computed as one row, without side by side.
 
         Raises:
@@ -133,7 +133,9 @@ class Backward:
         told = losses.per_token if losses.reference is None else torch.stack([losses.per_token, losses.reference])
         # The copy begins before the backward pass, behind which it would have to wait.
         own = on_their_way(losses.modules) if losses.modules else None
-        return losses.total / targets, (on_its_way(told), own)
+        # Without a target nothing is learned: losses of parts have nothing to be a mean over.
+        share = losses.total / targets if targets else losses.total * 0
+        return share, (on_its_way(told), own)
 
     def _at(self, batch: PackedBatch) -> None:
         self.at("forward and backward", document=batch.documents[0].origin if batch.documents else "")

@@ -73,4 +73,5 @@ class KeptAnswers:
         """All of them, for a run that has the same steps. Raises OSError."""
         for file in self.files().values():
             other.folder.mkdir(exist_ok=True)
-            shutil.copyfile(file, other.folder / file.name)
+            with replacing(other.folder / file.name) as written, file.open("rb") as read:
+                shutil.copyfileobj(read, written)

@@ -141,7 +141,7 @@ class Trainer:
         with own_draws():
             self._set_learning_rate()
             self.optimizer.zero_grad(set_to_none=True)
-            batches, computed = self._backward_all(rows, [to_tensors(row.arrays) for row in rows], max(1, units))
+            batches, computed = self._backward_all(rows, [to_tensors(row.arrays) for row in rows], units)
             self.at("update")
             norms_on_device = self._gradient_norms()
             # While a GPU computes the gradients, all is done that does not depend on them.

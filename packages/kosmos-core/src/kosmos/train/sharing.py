@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast
 
 import torch
@@ -12,7 +13,8 @@ from kosmos.config import ParallelConfig
 from kosmos.errors import ConfigError
 from kosmos.model.decoder import Decoder
 from kosmos.model.lora import LoRALinear
-from kosmos.model.omni import OmniModel
+from kosmos.model.omni import OmniModel, Stream
+from kosmos.model.own_losses import refuse_shared, says_losses
 from kosmos.model.sequence import SequenceGroup
 from kosmos.runtime.parallel import Parallel
 
@@ -60,10 +62,23 @@ def check_kind(backbone: type, settings: ParallelConfig, world_size: int) -> str
 
 
 def share_rows(model: OmniModel, parallel: Parallel, settings: ParallelConfig, device: torch.device) -> int:
-    """Have neighbouring ranks share rows if they are to; returns which part is this rank's. All ranks call this."""
+    """Have neighbouring ranks share rows if they are to; returns which part is this rank's. All ranks call this.
+
+    Raises:
+        PluginError: a part says that it has losses of its own.
+    """
     if settings.sequence == 1:
         return 0
+    refuse_shared(place for place, part in _parts(model) if says_losses(part))  # before a rank waits for another
     shape = (parallel.data_world_size, settings.sequence, settings.tensor)
     mesh = init_device_mesh(device.type, shape, mesh_dim_names=("rows", "sequence", "tensor"))
     model.row_ranks = SequenceGroup.of(mesh.get_group("sequence"))
     return model.row_ranks.rank
+
+
+def _parts(model: OmniModel) -> Iterator[tuple[str, nn.Module]]:
+    """Each by its place in a run file."""
+    for name, stream in model.streams.items():
+        yield f"streams.{name}.encoder", cast(Stream, stream).encoder
+        yield f"streams.{name}.connector", cast(Stream, stream).connector
+    yield "backbone", model.backbone

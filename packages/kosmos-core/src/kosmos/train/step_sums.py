@@ -132,9 +132,9 @@ def _losses(batches: Sequence[PackedBatch], per_token: Sequence[Tensor], meter: 
 
 
 def _of_modules(own: Sequence[Mapping[str, float]], units: int) -> dict[str, Any]:
-    """Losses of parts of the model, where there are any, by what the step's loss is a mean over."""
-    names = sorted(set().union(*own))
-    means = {name: sum(sums.get(name, 0.0) for sums in own) / max(1, units) for name in names}
+    """Losses of parts of the model, where there are any, by what the step's loss is a mean over, if anything."""
+    names = sorted(set().union(*own)) if units else []
+    means = {name: sum(sums.get(name, 0.0) for sums in own) / units for name in names}
     return {"module_losses": means} if means else {}
 
 

@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kosmos.errors import PluginError, cause, own_line
+from kosmos.errors import cause, own_line
 from kosmos.model.caches import KeyValueBatch
 from kosmos.model.continuing import Continuing, Launched, OneShape
-from kosmos.model.own_losses import losses_of, output_of
+from kosmos.model.own_losses import output_of
 from kosmos.model.segments import Segments
 from kosmos.model.weights import drawn_later, materialize, without_memory
 from kosmos.names import listed
 from kosmos.testing.interrupted import undisturbed
-from kosmos.testing.items import apart, output, silence
+from kosmos.testing.items import apart, output, own_losses, silence
 from kosmos.testing.promise import BrokenPromise, Unchecked, rule
 from kosmos.testing.subjects import ComponentUnderTest
 
@@ -215,10 +215,7 @@ def gradient_reaches_everything(backbone: ComponentUnderTest) -> None:
     module, tokens = fresh(backbone), some_tokens()
     positions = torch.cat([torch.arange(length) for length in LENGTHS])
     given = module(module.embed(tokens), positions, Segments(LENGTHS))
-    try:
-        losses = losses_of(given, type(module).__name__, module, filled=True)
-    except PluginError as error:
-        raise BrokenPromise(str(error)) from error
+    losses = own_losses(given, module, filled=True)
     logits = output_of(given) @ module.output_weight().T
     total = sum(losses.values(), torch.nn.functional.cross_entropy(logits, tokens.roll(1)))
     torch.autograd.backward(total)
