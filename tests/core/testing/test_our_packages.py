@@ -100,6 +100,6 @@ def test_our_modalities_keep_every_promise(distribution: str) -> None:
 def test_the_further_encoders_of_sound_keep_every_promise() -> None:
     further = [promise for promise in promises("kosmos-audio") if not is_default(promise)]
     assert len({promise.component for promise in further}) == 3
-    if not ASKED:  # the tests of these encoders compile them too
-        further = [promise for promise in further if promise.id != "compiles"]
+    if not ASKED:  # the tests of the other two compile them too
+        further = [p for p in further if p.id != "compiles" or p.component == "encoder conformer"]
     assert broken(further) == []
