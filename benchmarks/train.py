@@ -8,7 +8,9 @@
     pip install accelerate peft                              # what the Trainer needs beside transformers
 
 Limit: ``products`` is the step's time over the sum of its products, convolutions and attention, which run again by
-themselves right behind a step (``products.py``), in pairs. ``compiled`` is Kosmos with ``train.compile``, after the
+themselves right behind a step (``products.py``), in pairs. ``plain`` is Kosmos without its kernels, with
+``train.compile: false``: ``plain products`` is a step's time over the sum of PyTorch's own products and attention in
+the same rows, which that run has timed. ``compiled`` is Kosmos with ``train.compile``, after the
 steps in which it compiles, ``at-once`` Kosmos with ``train.lanes_at_once`` on two rows, of 2,048 tokens each as its one
 row else, or of 1,024. With ``--ranks`` each side is started by torchrun, in DDP, with a share of the cores a process;
 ``fsdp`` is Kosmos with ``parallel.strategy: fsdp``. Memory is then that of all processes together.
@@ -38,17 +40,20 @@ SIDES = {
     "at-once-1024": ["train_kosmos.py", "--lanes", "2", "--tokens", "1024"],
     "compiled": ["train_kosmos.py", "--compile"],
     "fsdp": ["train_kosmos.py", "--strategy", "fsdp"],
+    "plain": ["train_kosmos.py", "--plain"],
     "trainer": ["train_trainer.py"],
     "grouped": ["train_trainer.py", "--grouped"],
     "grouped-256": ["train_trainer.py", "--grouped", "--documents", "256"],
 }
 """Name to script and arguments. Grouping by length leaves less padding the more documents there are."""
-OWN = ("kosmos", "at-once", "at-once-1024", "compiled", "fsdp")
+OWN = ("kosmos", "at-once", "at-once-1024", "compiled", "fsdp", "plain")
 OF_ONE = ("at-once", "at-once-1024")
 """Sides that are one process by what they do."""
+FLOORED = ("kosmos", "plain")
+"""Sides whose products are measured by themselves."""
 COLUMNS = (
     "mixture", "side", "useful tokens/s", *(f"{own} is" for own in OWN), "media", "padding", "peak MiB", "products",
-    "data wait",
+    "plain products", "data wait",
 )  # fmt: skip
 NANOVLM = {
     "nanovlm": ["train_nanovlm.py", "--batch", "8", "--length", "512"],
@@ -111,12 +116,13 @@ def show(name: str, found: dict[str, list[dict[str, Any]]], *, is_one: bool = Tr
         return median(r[key] for r in found[side])
 
     for side in found:
-        speed = middle(side, "tokens_per_s")
+        speed, floored = middle(side, "tokens_per_s"), is_one and side in FLOORED
         ratios = [f"{middle(own, 'tokens_per_s') / speed:.2f}x" if own in found and own != side else "-" for own in OWN]
         cells = [
             name, side, f"{speed:,.0f}", *ratios, f"{100 * middle(side, 'media'):.0f} %",
             f"{100 * middle(side, 'padding'):.1f} %", f"{middle(side, 'peak_mib'):,.0f}",
-            f"{middle(side, 'products'):.2f}x" if side == "kosmos" and is_one else "-",
+            f"{middle(side, 'products'):.2f}x" if floored else "-",
+            f"{middle(side, 'pair_s') / middle('plain', 'products_s'):.2f}x" if floored and "plain" in found else "-",
             f"{100 * middle(side, 'data_wait'):.1f} %" if side in OWN else "-",
         ]  # fmt: skip
         print("| " + " | ".join(cells) + " |", flush=True)

@@ -34,6 +34,9 @@ class Clock(Reporter):
         """Of each pair, over products like after like."""
         self.over_in_order: list[float] = []
         """And over those in the order of a step, on operands of their own."""
+        self.step_s: list[float] = []
+        self.products_s: list[float] = []
+        """Of each pair, the step and its products, like after like."""
         self.peak_kib = 0
         self._noted: Products | None = None
         self._operands = Operands()
@@ -58,8 +61,10 @@ class Clock(Reporter):
             self._noted = None
         if beyond > NOTED + 1:  # not the first behind those that were noted
             again, in_order = self._again[beyond % NOTED]
-            self.over_products.append((now - self._begin) / again())
-            self.over_in_order.append((now - self._begin) / in_order())
+            self.step_s.append(now - self._begin)
+            self.products_s.append(again())
+            self.over_products.append(self.step_s[-1] / self.products_s[-1])
+            self.over_in_order.append(self.step_s[-1] / in_order())
         if self.pairs and 0 <= beyond < NOTED:
             self._noted = Products()
             self._noted.__enter__()
@@ -77,6 +82,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=1, help="rows of a step, which are computed at once")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="without kernels: products and attention are PyTorch's")
     parser.add_argument("--strategy", default="ddp", help="of several processes, which torchrun starts")
     parser.add_argument("--folder", type=Path, help="where all processes of a run write; else one of its own")
     parser.add_argument("--bits", type=int, choices=(16,), help="bf16 weights, with so many bits of them beside")
@@ -86,7 +92,7 @@ def main() -> None:
     ranks = int(os.environ.get("WORLD_SIZE", 1))
     # What rows at once compute is in threads that the count does not see; ranks would wait for each other's products.
     clock = Clock(given.steps, given.pairs if given.lanes == ranks == 1 else 0)
-    train = {"steps": clock.total, "warmup_steps": 1, "compile": given.compile or "auto"}
+    train = {"steps": clock.total, "warmup_steps": 1, "compile": given.compile or (False if given.plain else "auto")}
     if given.bits:
         train |= {"weights": "bf16", "optimizer": {"name": "adamw", "master": f"bits{given.bits}"}}
     with tempfile.TemporaryDirectory() as folder:
@@ -112,6 +118,8 @@ def main() -> None:
         peak_mib=clock.peak_kib / 1024,
         step_s=seconds / len(counted),
         products=median(clock.over_products or [float("nan")]),
+        pair_s=median(clock.step_s or [float("nan")]),
+        products_s=median(clock.products_s or [float("nan")]),
         products_in_order=median(clock.over_in_order or [float("nan")]),
         threads=torch.get_num_threads(),
     )
