@@ -42,7 +42,7 @@ _PUBLIC = {
     **dict.fromkeys("TensorPlace read_tensor_places".split(), "kosmos.data.tensor_files"),
     **dict.fromkeys("Layout ModelParts ReadModel WrittenModel".split(), "kosmos.train.layout"),
     **dict.fromkeys("LazyTensors ModelFolder".split(), "kosmos.model.model_folder"),
-    **dict.fromkeys("backbone_of language_tensors".split(), "kosmos.model.huggingface_parts"),
+    **dict.fromkeys("backbone_of is_tied language_name language_tensors".split(), "kosmos.model.huggingface_parts"),
     "WrittenMedia": "kosmos.data.writer",
     **dict.fromkeys("written_media said_parts".split(), "kosmos.evaluate.written"),
     "cut_blocks": "kosmos.data.blocks",
@@ -228,6 +228,8 @@ if TYPE_CHECKING:
     from kosmos.model.attention_compiled import attends_compiled as attends_compiled
     from kosmos.model.cpu_kernels import WithKernels as WithKernels
     from kosmos.model.huggingface_parts import backbone_of as backbone_of
+    from kosmos.model.huggingface_parts import is_tied as is_tied
+    from kosmos.model.huggingface_parts import language_name as language_name
     from kosmos.model.huggingface_parts import language_tensors as language_tensors
     from kosmos.model.item_transformer import ItemTransformer as ItemTransformer
     from kosmos.model.log_probs import log_probs as log_probs

@@ -18,6 +18,8 @@ from kosmos import (
     ReadModel,
     WrittenModel,
     backbone_of,
+    is_tied,
+    language_name,
     language_tensors,
 )
 from kosmos_audio.pairs import PairedConnector
@@ -32,14 +34,9 @@ SOUNDS = "preprocessor_config.json"
 _DEFAULTS = {"width": 1280, "layers": 32, "heads": 20, "feed_forward": 5120, "mels": 128}
 """Sizes of an encoder that its configuration does not state."""
 _FIXED = {"activation_function": "gelu", "scale_embedding": False, "max_source_positions": POSITIONS}
-_ENCODER, _CONNECTOR = "streams.audio.encoder.encoder.", "streams.audio.connector."
+_ENCODER, _CONNECTOR, _BACKBONE = "streams.audio.encoder.encoder.", "streams.audio.connector.", "backbone.model."
 _TOWER = re.compile(r"(?:model\.)?audio_tower\.(.+)")
 _MAP = re.compile(r"(?:model\.)?multi_modal_projector\.(linear\.(?:weight|bias))")
-_LANGUAGE = (  # of files that are published, and of those that hold the model by its own names
-    (re.compile(r"language_model\.(model\..+|lm_head\..+)"), r"\1"),
-    (re.compile(r"(?:model\.)?language_model\.(.+)"), r"model.\1"),
-    (re.compile(r"(lm_head\..+)"), r"\1"),
-)
 _COMPUTED = re.compile(r"(.*\.)?rotary_emb\.inv_freq")
 """Buffers that older files have, and that follow from the configuration."""
 
@@ -63,11 +60,11 @@ class Qwen2AudioLayout:
         text = {"model_type": "qwen2", **_object(config, "text_config", where)}
         names = _own_names(folder)
         _check_tower(names, folder, sizes)
-        tied = _tied(names, folder, config, text, where)
-        if tied:
-            names.pop("backbone.model.lm_head.weight", None)
-        own = "backbone.model."
-        shapes = {n.removeprefix(own): folder.places[there].shape for n, there in names.items() if n.startswith(own)}
+        language = {own.removeprefix(_BACKBONE): there for own, there in names.items() if own.startswith(_BACKBONE)}
+        tied = is_tied(folder, language, config, text)
+        if tied and language.pop("lm_head.weight", ""):
+            del names[_BACKBONE + "lm_head.weight"]
+        shapes = {own: folder.places[there].shape for own, there in language.items()}
         marks = _marks(folder)
         settings = {
             "modalities": {"audio": {"processor": {"marks": marks is not None}}},
@@ -195,28 +192,14 @@ def _own_names(folder: ModelFolder) -> dict[str, str]:
         elif found := _TOWER.fullmatch(there):
             is_norm = found[1].startswith("layer_norm.")
             own = _CONNECTOR + found[1].removeprefix("layer_") if is_norm else _ENCODER + found[1]
-        elif found := next(filter(None, (pattern.fullmatch(there) for pattern, _ in _LANGUAGE)), None):
-            own = "backbone.model." + found.expand(next(new for pattern, new in _LANGUAGE if pattern is found.re))
+        elif language := language_name(there):
+            own = _BACKBONE + language
         else:
             raise ConfigError(f"{folder.path}: holds the tensor {there}, which is of no part of a Qwen2-Audio")
         if own in names:
             raise ConfigError(f"{folder.path}: {names[own]} and {there} are the same part of a Qwen2-Audio")
         names[own] = there
     return names
-
-
-def _tied(
-    names: Mapping[str, str], folder: ModelFolder, config: Mapping[str, Any], text: Mapping[str, Any], where: str
-) -> bool:
-    """Whether output projection and embedding are one: said so, and the same values, since transformers reads both,
-    whatever is said. Raises ConfigError where there is no projection and none is meant to be the embedding."""
-    said = bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False)))
-    head, table = (names.get(f"backbone.model.{n}.weight") for n in ("lm_head", "model.embed_tokens"))
-    if head is None and not said:
-        raise ConfigError(f"{where}: tie_word_embeddings: it is false, and {folder.path} has no lm_head.weight")
-    if head is None or table is None:
-        return head is None
-    return said and torch.equal(folder.tensor(head), folder.tensor(table))
 
 
 def _marks(folder: ModelFolder) -> dict[str, str] | None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import CONFIG_MAPPING
 
 from kosmos.errors import ConfigError
 from kosmos.model.huggingface_loading import OF_FILES, check_type, fields_of, fields_read
+from kosmos.model.model_folder import CONFIG, ModelFolder
 
 _BOUNDED = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
     "vocab_size",
 )  # fmt: skip
 """Fields by which a model grows: none is larger than all that its tensors hold."""
+_NAMES = (  # of files that are published, and of those that hold the model by its own names
+    (re.compile(r"language_model\.(model\..+|lm_head\..+)"), r"\1"),
+    (re.compile(r"(?:model\.)?language_model\.(.+)"), r"model.\1"),
+    (re.compile(r"(lm_head\..+)"), r"\1"),
+)
 
 
 def backbone_of(config: Mapping[str, Any], *, tied: bool, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -61,6 +69,40 @@ def _check_sizes(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
                 f"text_config: {name}: expected a whole number from 1 to {limit:,}, as its tensors are of {most:,} "
                 f"values, got {value!r:.40}"
             )
+
+
+def language_name(name: str) -> str | None:
+    """What transformers calls a tensor in a causal language model alone, by its name in a folder that holds one beside
+    encoders: ``language_model.model.norm.weight`` and ``model.language_model.norm.weight`` are ``model.norm.weight``.
+    None where it is of another part."""
+    for pattern, own in _NAMES:
+        if found := pattern.fullmatch(name):
+            return found.expand(own)
+    return None
+
+
+def is_tied(folder: ModelFolder, names: Mapping[str, str], *configs: Mapping[str, Any]) -> bool:
+    """Whether output projection and embedding of a language model are one: where there is no projection, and where the
+    configuration says so and both have the same values, since transformers then reads both, whatever is said.
+
+    Args:
+        names: of its tensors in the folder, by those of ``language_name``.
+        configs: of the whole model, and of its language model, which may say ``tie_word_embeddings``; where they
+            contradict each other and both tensors are there, the first counts.
+
+    Raises:
+        ConfigError: there is no projection, and none says that it is the embedding.
+    """
+    said = [bool(config["tie_word_embeddings"]) for config in configs if "tie_word_embeddings" in config]
+    head, table = (names.get(f"{part}.weight") for part in ("lm_head", "model.embed_tokens"))
+    if head is None and not any(said):
+        raise ConfigError(
+            f"{folder.path / CONFIG}: tie_word_embeddings: expected true, since there is no lm_head.weight; bring it, "
+            "or say so if the embedding of tokens is meant"
+        )
+    if head is None or table is None:
+        return head is None
+    return bool(said) and said[0] and torch.equal(folder.tensor(head), folder.tensor(table))
 
 
 def language_tensors(model: Any) -> dict[str, Tensor]:

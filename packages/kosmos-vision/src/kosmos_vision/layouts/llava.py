@@ -18,6 +18,8 @@ from kosmos import (
     ReadModel,
     WrittenModel,
     backbone_of,
+    is_tied,
+    language_name,
     language_tensors,
 )
 from kosmos_vision.images import BEGIN, END, ImageProcessor
@@ -34,11 +36,6 @@ SPARE = 1
 _ENCODER, _CONNECTOR = "streams.image.encoder.model.", "streams.image.connector.layers."
 _MAPS = {"linear_1": "0", "linear_2": "2"}
 _TOWERS = "vision_tower.vision_model.", "vision_tower.", "model.vision_tower.vision_model.", "model.vision_tower."
-_LANGUAGE = (  # of older files, and of those that hold the model by its own names
-    (r"language_model\.(model\..+|lm_head\..+)", r"\1"),
-    (r"model\.language_model\.(.+)", r"model.\1"),
-    (r"(lm_head\..+)", r"\1"),
-)
 _BEHIND = re.compile(r"<image>(?:\n|\\n)")
 """In a template of chats, where a line end stands as itself or as Jinja spells it."""
 _MAP = re.compile(r"(?:model\.)?multi_modal_projector\.(linear_[12]\.(?:weight|bias))")
@@ -66,7 +63,7 @@ class LlavaLayout:
         text = config.get("text_config")
         if not isinstance(text, dict):
             raise ConfigError(f"{where}: text_config: expected an object, got {text!r:.40}")
-        tied = _tied(places, {"model_type": "llama", **text}, config, where)
+        tied = is_tied(folder, places.language, config, text)
         resize, colours = read_pictures(folder, tower.size)
         marked = _has_marks(folder, config)
         behind = _line_end_behind(folder)
@@ -152,9 +149,7 @@ class _Places:
                 self.maps[found[1]] = name
             elif begin := next((begin for begin in _TOWERS if name.startswith(begin)), None):
                 self.tower[name.removeprefix(begin)] = name
-            elif own := next(
-                (re.sub(there, here, name) for there, here in _LANGUAGE if re.fullmatch(there, name)), None
-            ):
+            elif own := language_name(name):
                 self.language[own] = name
             elif not _COMPUTED.fullmatch(name):
                 raise ConfigError(f"{folder.path}: holds the tensor {name}, which is of no part of a LLaVA")
@@ -190,18 +185,6 @@ class _Places:
 
     def _of_tower(self, name: str, theirs: tuple[str, ...]) -> Tensor:
         return as_timms(name, [self.folder.tensor(self.tower[one]) for one in theirs])
-
-
-def _tied(places: _Places, text: Mapping[str, Any], config: Mapping[str, Any], where: str) -> bool:
-    """Whether output projection and embedding are one, by what is there. Raises ConfigError where neither is meant."""
-    head, embedding = (places.language.get(name) for name in ("lm_head.weight", "model.embed_tokens.weight"))
-    if head is None:
-        return True
-    if not config.get("tie_word_embeddings", text.get("tie_word_embeddings", False)) or embedding is None:
-        return False
-    if not torch.equal(places.folder.tensor(head), places.folder.tensor(embedding)):
-        raise ConfigError(f"{where}: tie_word_embeddings: it is true, and {head} is not {embedding}")
-    return True
 
 
 def _check_joint(config: Mapping[str, Any], tower: Tower, where: str) -> None:
