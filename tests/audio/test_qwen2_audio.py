@@ -200,6 +200,8 @@ def test_a_run_that_is_no_qwen2_audio_is_refused_with_what_to_set(over: dict[str
         ("config.json", "audio_config", {"d_model": 2**19}, "conv1.weight is"),
         ("config.json", None, {"text_config": 3}, "text_config: expected an object"),
         ("processor_config.json", "feature_extractor", {"hop_length": 80}, "hop_length: expected 160, got 80"),
+        ("processor_config.json", None, {"audio_eos_token": ["x"]}, r"audio_eos_token: expected texts, got \['x'\]"),
+        ("tokenizer.json", None, {"added_tokens": [{"content": {}}]}, "added_tokens: expected objects with content"),
     ],
 )
 def test_a_folder_that_computes_otherwise_is_refused(

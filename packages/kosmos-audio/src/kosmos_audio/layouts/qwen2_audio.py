@@ -203,12 +203,17 @@ def _own_names(folder: ModelFolder) -> dict[str, str]:
 
 
 def _marks(folder: ModelFolder) -> dict[str, str] | None:
-    """What the marks around a sound are among the tokens of the folder; None where it has none."""
+    """What the marks around a sound are among the tokens of the folder; None where it has none.
+
+    Raises:
+        ConfigError: they are no texts.
+    """
     stated = folder.json("processor_config.json")
     found = [stated.get(f"audio_{end}_token", own) for end, own in zip(("bos", "eos"), THEIR_MARKS, strict=True)]
-    added = folder.json("tokenizer.json").get("added_tokens")
-    names = {one.get("content") for one in (added if isinstance(added, list) else []) if isinstance(one, dict)}
-    return dict(zip((BEGIN, END), found, strict=True)) if names.issuperset(found) else None
+    if strange := [one for one in found if not isinstance(one, str)]:
+        where = folder.path / "processor_config.json"
+        raise ConfigError(f"{where}: audio_bos_token, audio_eos_token: expected texts, got {strange[0]!r:.40}")
+    return dict(zip((BEGIN, END), found, strict=True)) if folder.added_tokens.keys() >= {*found} else None
 
 
 def _hints(marks: Mapping[str, str] | None) -> Iterator[str]:

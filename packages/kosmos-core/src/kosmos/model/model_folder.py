@@ -96,6 +96,18 @@ class ModelFolder:
         return next(filter(None, stated), "")
 
     @cached_property
+    def added_tokens(self) -> dict[str, int]:
+        """Tokens beside the vocabulary of ``tokenizer.json``, such as special ones, with their numbers. Raises as
+        ``json``, or where they are something else."""
+        added = self.json("tokenizer.json").get("added_tokens") or []
+        pairs = [(one.get("content"), one.get("id")) for one in added] if _are_objects(added) else [(None, None)]
+        if not all(isinstance(text, str) and type(number) is int for text, number in pairs):
+            raise ConfigError(
+                f"{self.path / 'tokenizer.json'}: added_tokens: expected objects with content and id, got {added!r:.60}"
+            )
+        return dict(pairs)
+
+    @cached_property
     def places(self) -> dict[str, TensorPlace]:
         """Where each tensor lies, by the headers of the files.
 
@@ -152,3 +164,7 @@ class ModelFolder:
         except (OSError, SafetensorError) as error:
             raise ConfigError(f"weights {place.file}: {name} cannot be read: {error}") from error
         return found
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)

@@ -202,18 +202,13 @@ def _check_joint(config: Mapping[str, Any], tower: Tower, where: str) -> None:
 def _has_marks(folder: ModelFolder, config: Mapping[str, Any]) -> bool:
     """Whether marks stand around a picture, as in what was exported here: another token stands in its slots then."""
     number = config.get("image_token_index", config.get("image_token_id"))
-    added = folder.json("tokenizer.json").get("added_tokens")
-    names = {one.get("content"): one.get("id") for one in _listed(added) if isinstance(one, dict)}
+    names = folder.added_tokens
     return names.get(SLOT) == number and {BEGIN, END} <= names.keys() and number is not None
 
 
 def _line_end_behind(folder: ModelFolder) -> str:
     """What chats have behind each picture: a line end, where the template writes one; else nothing is known."""
     return "\n" if _BEHIND.search(folder.chat_template) else ""
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _hints(folder: ModelFolder, *, known: bool) -> Iterator[str]:
