@@ -153,7 +153,15 @@ def test_a_model_that_was_imported_is_generated_with_and_trained_on(
     _, run = imported
     assert main(["generate", str(run), "--image", str(photo), "--prompt", "The", "--max-new-tokens", "3"]) == 0
     further = ["train", f"{run}/run.yaml", f"init={run}", "--data", "shapes", "--output", str(tmp_path / "further")]
-    quick = ["--steps", "1", "backbone.lora.rank=2", "data.workers=0", "evaluate.max_documents=2", "data.look_ahead=8"]
+    quick = [
+        "--steps",
+        "1",
+        "backbone.lora.rank=2",
+        "streams.image.lora.rank=2",
+        "data.workers=0",
+        "evaluate.max_documents=2",
+        "data.look_ahead=8",
+    ]
     assert main([*further, *quick]) == 0
     assert "begins with backbone, streams.image.encoder, streams.image.connector of" in capsys.readouterr().err
     assert main(["export", str(tmp_path / "further"), str(tmp_path / "served"), "--for", "llava"]) == 0
