@@ -39,9 +39,6 @@ PEAKS = {
 }  # fmt: skip
 """Dense bf16 products a second, of NVIDIA's data sheets, by what the device's name holds: the longest one counts."""
 BACKBONE, HEAD = "backbone", "head"
-MEASURED_S = {"cpu": 0.1}
-"""Seconds that the measurement of a device's products takes, else 0.3. On two cores, idle or with two other programs
-that measure, means of eight were those of 0.3 s within 1 % in fp32 and 2 % in bf16."""
 CONNECTOR = ".connector"
 """Behind a stream's name: its connector, which may be trained where the encoder is not."""
 ATTENTION = (
@@ -276,7 +273,7 @@ def _spaced(name: str) -> str:
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Products a second that the device can do: its data sheet's, else measured here, once a process."""
+    """Products a second that the device can do: its data sheet's, else measured here, in 0.3 s once a process."""
     is_listed = device.type == "cuda" and dtype == torch.bfloat16
     if is_listed and (known := known_gpu(torch.cuda.get_device_name(device))):
         return PEAKS[known]
@@ -286,10 +283,10 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
 @cache
 def _measured_once(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     """``threads`` are PyTorch's, whose number the rate hangs on: after it was changed, it is measured again."""
-    return measured_products(device, dtype, seconds=MEASURED_S.get(device.type, 0.3))
+    return measured_products(device, dtype)
 
 
-def measured_products(device: torch.device, dtype: torch.dtype, *, seconds: float) -> float:
+def measured_products(device: torch.device, dtype: torch.dtype, *, seconds: float = 0.3) -> float:
     """Operations a second of products of square matrices: the best of those that fit into ``seconds``.
 
     The largest are of 1,024, on a GPU of 8,192: the launch of less would count. On a CPU they are come to from small
