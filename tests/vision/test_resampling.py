@@ -116,7 +116,9 @@ def test_pillow_at_once_comes_to_the_same_but_for_its_order(asked, upright: bool
 def test_a_part_of_a_long_picture_takes_no_more_than_its_part() -> None:
     """Of 10 x 2,000,000 pixels the part alone is brought to 224 columns: all would be 1.8 GB."""
     code = (
-        "from PIL import Image; from kosmos_vision.resampling import Resampler\n"
+        "import numpy as np; from PIL import Image; from kosmos import Media\n"
+        "from kosmos_vision.images import ImageInput, ImageProcessor\n"
+        "from kosmos_vision.resampling import Resampler\n"
         "for compiles in (False, True):\n"
         "    resampler = Resampler(compiles, 0.0)\n"
         "    while compiles and resampler.hints == () and not resampler.is_compiled:\n"
@@ -124,6 +126,10 @@ def test_a_part_of_a_long_picture_takes_no_more_than_its_part() -> None:
         "    for size in ((10, 2_000_000), (2_000_000, 10)):\n"
         "        begin = tuple((side - 10) / 2 for side in size)\n"
         "        resampler.planes(Image.new('RGB', size), (224, 224), (*begin, *(at + 10 for at in begin)))\n"
+        "for size in ((10, 2_000_000), (2_000_000, 10)):\n"
+        "    padded = ImageProcessor(ImageInput((16, 16), (224, 224)), resize='pad', exact=True)\n"
+        "    media = Media('image', np.zeros((*size, 3), np.uint8))\n"
+        "    padded.decode(media, padded.plan(media))\n"
         "print(*[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
@@ -132,7 +138,7 @@ def test_a_part_of_a_long_picture_takes_no_more_than_its_part() -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("folder", ["images/coco", "images/flowers", "images/photos"])
-@pytest.mark.parametrize("how", ["squash", "crop", "pad"])
+@pytest.mark.parametrize("how", ["squash", "crop", "pad", "exact pad"])
 def test_real_pictures_come_to_the_same_cells(
     compiled: Resampler, folder: str, how: str, shared_data: Callable[[str], Path]
 ) -> None:
@@ -140,7 +146,10 @@ def test_real_pictures_come_to_the_same_cells(
     assert files
     for size in (64, 224):
         by_pillow, by_c = (
-            ImageProcessor(ImageInput((16, 16), (size, size)), resize=how, compile=compile) for compile in (False, True)
+            ImageProcessor(
+                ImageInput((16, 16), (size, size)), resize=how.split()[-1], exact="exact" in how, compile=compile
+            )
+            for compile in (False, True)
         )
         by_c.resampler = compiled
         for file in files:
@@ -234,7 +243,9 @@ def test_a_process_that_is_killed_as_it_compiles_leaves_nothing(
     (tmp_path / "own").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "own"))
     code = (
-        "from PIL import Image; from kosmos_vision.resampling import Resampler\n"
+        "import numpy as np; from PIL import Image; from kosmos import Media\n"
+        "from kosmos_vision.images import ImageInput, ImageProcessor\n"
+        "from kosmos_vision.resampling import Resampler\n"
         "resampler = Resampler(pays_s=0.0)\n"
         "resampler.planes(Image.new('RGB', (9, 9)), (5, 5)); print('begun', flush=True); input()"
     )

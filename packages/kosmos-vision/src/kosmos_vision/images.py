@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,11 @@ from PIL import Image
 from kosmos import ConfigError, Grid, Media, MediaPlan, SampleError
 from kosmos_vision.augmentation import UNCHANGED, Augmentation, Change
 from kosmos_vision.cutting import cut_planes
+from kosmos_vision.fitting import Fitter, Resize
 from kosmos_vision.grey import check_range
 from kosmos_vision.own_shape import fit_cells
 from kosmos_vision.pictures import MOST_PAGES, MOST_PIXELS, Limits, count_frames, doubt_of, load_rgb, read_header
-from kosmos_vision.resampling import Planes, Resampler, middle
+from kosmos_vision.resampling import Planes, Resampler
 from kosmos_vision.tiles import WHOLE, Tiling, choose_tiling, cut_tiles
 
 BEGIN, END = "<image>", "</image>"
@@ -76,7 +77,8 @@ class ImageProcessor:
         encoder_input: ImageInput,
         *,
         size_px: int | tuple[int, int] | None = None,
-        resize: Literal["squash", "crop", "pad"] = "squash",
+        resize: Resize = "squash",
+        exact: bool = False,
         max_cells: int = MAX_CELLS,
         max_tiles: int = 1,
         max_pixels: int = 72_000_000,
@@ -95,6 +97,10 @@ class ImageProcessor:
                 encoder of variable size, each picture then keeps its own shape.
             resize: how a picture is brought to a given size: ``squash`` changes its shape, ``crop`` cuts what stands
                 out around the centre, ``pad`` adds margins of the encoder's mean colour.
+            exact: whether the pixels are those that published models have learned with, to 2 of 255: ``crop`` scales
+                first, and cuts at whole pixels (torchvision's ``Resize`` and ``CenterCrop``, CLIP), ``pad`` adds its
+                margins first, and scales then (LLaVA), and no JPEG is decoded at a half. It takes longer where pictures
+                are four times as large as they are fed, or more.
             max_cells: budget of one picture that keeps its own shape. Its sides are rounded up to whole cells; one that
                 takes more is made smaller.
             max_tiles: most tiles of the given size that a larger picture is split into, so that small print stays
@@ -125,7 +131,8 @@ class ImageProcessor:
         self.cell_shape = (encoder_input.channels, *encoder_input.patch_px)
         self.cell_dtype: np.dtype[Any] = np.dtype(np.uint8)
         self.size_px = _checked_size(encoder_input, size_px)
-        self.resize, self.max_tiles, self.marks = resize, max_tiles, marks
+        self.resize, self.exact, self.max_tiles, self.marks = resize, exact, max_tiles, marks
+        self._fitter = Fitter("squash" if self.size_px is None else resize, exact, encoder_input.mean)
         self.around = {True: (BEGIN, END), False: ("", "")}[marks] if isinstance(marks, bool) else tuple(marks)
         self._check_tiles()
         self.reads_headers = self.size_px is None or max_tiles > 1
@@ -213,7 +220,8 @@ class ImageProcessor:
         recipe: ImageRecipe = plan.recipe
         tiling, size_px = recipe.tiling, (recipe.height_px, recipe.width_px)
         full_px = size_px[0] * tiling.rows, size_px[1] * tiling.columns
-        picture = load_rgb(media.source, self.limits, recipe.orientation, change.needed(full_px), self.gray_range)
+        needed = (MOST_PIXELS, MOST_PIXELS) if self.exact else change.needed(full_px)  # the former is never at a half
+        picture = load_rgb(media.source, self.limits, recipe.orientation, needed, self.gray_range)
         views = [change.turned(self._planes(picture, size_px, change))]
         if tiling.is_split:
             views += cut_tiles(change.turned(self._planes(picture, full_px, change)), tiling)
@@ -221,20 +229,7 @@ class ImageProcessor:
         return cells[0] if len(cells) == 1 else np.concatenate(cells)
 
     def _planes(self, picture: Image.Image, size_px: tuple[int, int], change: Change) -> Planes:
-        part = change.part(*picture.size)
-        if self.size_px is None or self.resize != "pad":
-            taken = middle(part, size_px) if self.size_px is not None and self.resize == "crop" else part
-            return change.recoloured(self.resampler.planes(picture, size_px, taken))
-        height, width = size_px
-        across, down = part[2] - part[0], part[3] - part[1]
-        scale = min(width / across, height / down)
-        rows, columns = min(height, max(1, round(down * scale))), min(width, max(1, round(across * scale)))
-        top, left = (height - rows) // 2, (width - columns) // 2
-        planes = np.empty((3, height, width), np.uint8)
-        planes[...] = np.array([round(255 * mean) for mean in self.input.mean], np.uint8)[:, None, None]
-        inner = change.recoloured(self.resampler.planes(picture, (rows, columns), part))
-        planes[:, top : top + rows, left : left + columns] = inner
-        return planes
+        return self._fitter.fit(picture, change.part(*picture.size), size_px, self.resampler, change.recoloured)
 
     def _check_tiles(self) -> None:
         """Raises ConfigError where pictures cannot be split so."""

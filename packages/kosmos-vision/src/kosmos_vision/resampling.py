@@ -67,12 +67,18 @@ class Resampler:
         reason = CppCompilation.missing(WHERE) if self._wanted else None
         return () if reason is None else (f"pictures are resized by Pillow, in two to four times the time: {reason}",)
 
-    def planes(self, picture: Image.Image, size_px: tuple[int, int], box: Box | None = None) -> Planes:
-        """An RGB picture, or what is in ``box`` of it, in ``size_px`` (height, width)."""
+    def planes(
+        self, picture: Image.Image, size_px: tuple[int, int], box: Box | None = None, gap: float = GAP
+    ) -> Planes:
+        """An RGB picture, or what is in ``box`` of it, in ``size_px`` (height, width).
+
+        Args:
+            gap: see ``GAP``.
+        """
         whole = (0.0, 0.0, float(picture.width), float(picture.height))
         if (picture.height, picture.width) == size_px and box in (None, whole):
             return colour_planes(picture)
-        picture, box = _around(picture, size_px, whole if box is None else box)
+        picture, box = _around(picture, size_px, whole if box is None else box, gap)
         if self._function is not None:
             return _by_function(self._function, picture, size_px, box)
         begin = perf_counter()
@@ -109,21 +115,13 @@ class Resampler:
             sys.stderr.write(f"warning: {text}\n")
 
 
-def middle(part: Box, size_px: tuple[int, int]) -> Box:
-    """The largest part of a part, around its centre, that has the shape of ``size_px`` (height, width)."""
-    (height, width), (begin, above, end, below) = size_px, part
-    scale = min((end - begin) / width, (below - above) / height)
-    left, top = begin + (end - begin - scale * width) / 2, above + (below - above - scale * height) / 2
-    return max(begin, left), max(above, top), min(end, left + scale * width), min(below, top + scale * height)
-
-
-def _around(picture: Image.Image, size_px: tuple[int, int], box: Box) -> tuple[Image.Image, Box]:
+def _around(picture: Image.Image, size_px: tuple[int, int], box: Box, gap: float) -> tuple[Image.Image, Box]:
     """The part of a picture that what is in ``box`` is made of, and where the box lies in it.
 
     In blocks of pixels where it becomes much smaller, as by Pillow's ``reducing_gap``.
     """
     scales = (box[2] - box[0]) / size_px[1], (box[3] - box[1]) / size_px[0]
-    blocks = max(1, int(scales[0] / GAP)), max(1, int(scales[1] / GAP))
+    blocks = max(1, int(scales[0] / gap)), max(1, int(scales[1] / gap))
     if blocks != (1, 1):
         reaches = [BLOCKS_REACH * scale for scale in scales]
     elif box == (0.0, 0.0, float(picture.width), float(picture.height)):

@@ -38,8 +38,8 @@ def export_whole(output: Path, folder: Path, step: int | Literal["best"] | None,
         warning = read_otherwise(folder)
     reader = f"; for {written.reader} and AutoProcessor" if written.reader else ""
     say(f"{folder}: {layout}, {values:,} values of step {run.step:,}{reader}")
-    if warning:
-        say(f"warning: {warning}", file=sys.stderr)
+    for line in (*written.hints, *([warning] if warning else [])):
+        say(f"warning: {line}", file=sys.stderr)
 
 
 def _check_layout(registry: Registry, layout: str) -> None:

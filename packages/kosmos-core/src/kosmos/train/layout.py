@@ -47,6 +47,8 @@ class WrittenModel(NamedTuple):
     """Modality to what a medium is in the text of a prompt: special tokens, such as ``<image>``."""
     reader: str = ""
     """Class that reads the folder, to be told."""
+    hints: tuple[str, ...] = ()
+    """What who reads it does otherwise than the run, a line each, to be told."""
 
 
 @dataclass

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from kosmos import ConfigError, Encoded, Media, SampleError
+from kosmos_vision.fitting import middle
 from kosmos_vision.pictures import MOST_PIXELS, Limits, load_rgb
-from kosmos_vision.resampling import Box, Planes, Resampler, middle
+from kosmos_vision.resampling import Box, Planes, Resampler
 
 Fit = Literal["crop", "stretch", "pad"]
 MAX_PIXELS, MAX_BYTES = 72_000_000, 64 * 1024 * 1024

@@ -69,7 +69,13 @@ class LlavaLayout:
         behind = _line_end_behind(folder)
         settings: dict[str, Any] = {
             "modalities": {
-                "image": {"processor": {"resize": resize, "marks": marked or (["", behind] if behind else False)}}
+                "image": {
+                    "processor": {
+                        "resize": resize,
+                        "exact": True,
+                        "marks": marked or (["", behind] if behind else False),
+                    }
+                }
             },
             "streams": {
                 "image": {"encoder": tower.options(colours, above), "connector": {"name": "mlp", "norm": False}}
@@ -133,7 +139,8 @@ class LlavaLayout:
             **{f"multi_modal_projector.{name}": tensor for name, tensor in _maps(connector).items()},
             **{f"language_model.{name}": tensor for name, tensor in language.items()},
         }
-        return WrittenModel(config, made, files, {"image": place}, "LlavaForConditionalGeneration")
+        hints = _apart(processor)
+        return WrittenModel(config, made, files, {"image": place}, "LlavaForConditionalGeneration", hints)
 
 
 class _Places:
@@ -255,6 +262,18 @@ def _check_pictures(parts: ModelParts, processor: Any) -> None:
         raise parts.refuse(f"{where}.max_tiles: {processor.max_tiles}", "LLaVA splits no picture; begin a run with 1")
     if processor.size_px is None or processor.size_px[0] != processor.size_px[1]:
         raise parts.refuse(f"{where}.size_px: pictures are of several sizes", "LLaVA brings all to one square; set it")
+
+
+def _apart(processor: ImageProcessor) -> tuple[str, ...]:
+    """That the processor of the folder makes other pixels than the run has learned with, where it does."""
+    if processor.exact or processor.resize == "squash":
+        return ()
+    how = "cuts" if processor.resize == "crop" else "adds margins"
+    return (
+        f"modalities.image.processor: resize {processor.resize} without exact, which transformers' processors have: it "
+        f"{how} at whole pixels, so that edges lie up to one pixel elsewhere in its pictures than in this run's; "
+        "a run that is to be exported is best begun with exact: true",
+    )
 
 
 def _check_connector(parts: ModelParts, connector: Any) -> None:
