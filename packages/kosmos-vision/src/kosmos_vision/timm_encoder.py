@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import AfterValidator
@@ -94,7 +94,7 @@ class TimmEncoder(WithKernels):
             self.without_files = {"pretrained": False, "weights": None}
             if extra:
                 self.without_files["model_options"] = extra
-        options, size, anatomy = _plan(model, image_size, variable, kind, extra, layer)
+        options, size, anatomy = _plan(Asked(model, image_size, variable, kind, extra, layer))
         if weights is not None and image_size is None and "img_size" not in extra:
             refuse_other_size(weights, size, model)
         on_meta = torch.get_default_device().type == "meta"
@@ -290,6 +290,17 @@ class _Spare(set[str]):
         return super().__contains__(name) or (self._statistics and str(name).endswith(STATISTICS))
 
 
+class Asked(NamedTuple):
+    """A model of timm, as the options of an encoder say it."""
+
+    name: str
+    image_size: int | tuple[int, int] | None
+    variable: bool
+    norm: str
+    extra: dict[str, Any]
+    layer: int | None
+
+
 Plan = tuple[dict[str, Any], tuple[int, int], Anatomy]
 """A model's arguments, the size of its pictures, and what a dry run found."""
 _planned: dict[Any, Plan] = {}
@@ -297,20 +308,13 @@ _planned: dict[Any, Plan] = {}
 which is most of what it takes to build a small one."""
 
 
-def _plan(
-    name: str,
-    image_size: int | tuple[int, int] | None,
-    variable: bool,
-    norm: str,
-    extra: dict[str, Any],
-    layer: int | None,
-) -> Plan:
-    own_name = name.split(".")[0]
-    if not timm.is_model(own_name) or not _is_plain(extra):  # of one on the hub, another may be there the next time
-        return _planned_anew(name, image_size, variable, norm, extra, layer)
-    key = (name, timm.model_entrypoint(own_name), repr(image_size), variable, norm, repr(extra), layer)
+def _plan(asked: Asked) -> Plan:
+    own_name = asked.name.split(".")[0]
+    if not timm.is_model(own_name) or not _is_plain(asked.extra):  # of one on the hub, another may be there next time
+        return _planned_anew(asked)
+    key = timm.model_entrypoint(own_name), repr(asked)
     if key not in _planned:
-        _planned[key] = _planned_anew(name, image_size, variable, norm, extra, layer)
+        _planned[key] = _planned_anew(asked)
     options, size, anatomy = _planned[key]
     return deepcopy(options), size, anatomy
 
@@ -324,15 +328,9 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _planned_anew(
-    name: str,
-    image_size: int | tuple[int, int] | None,
-    variable: bool,
-    norm: str,
-    extra: dict[str, Any],
-    layer: int | None,
-) -> Plan:
+def _planned_anew(asked: Asked) -> Plan:
     """Nothing is allocated."""
+    name, image_size, variable, norm, extra, layer = asked
     with torch.device("meta"):
         model = build(name, pretrained=False, weights=None, options=extra)
         size, options = _sized(model, image_size, extra)
