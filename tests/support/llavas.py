@@ -32,11 +32,11 @@ CHATML = (
 )
 
 
-def save_llava(folder: Path, tower: str, *, chatml: bool = False) -> LlavaForConditionalGeneration:
+def save_llava(folder: Path, tower: str, *, chatml: bool = False, side: int = SIDE) -> LlavaForConditionalGeneration:
     """Write one with a tower of ``clip`` (and a Llama) or ``siglip`` (and a Qwen2, whose embedding is its output)."""
     is_clip = tower == "clip"
     tokens = _tokenizer(folder, chatml=chatml)
-    seen = {"num_hidden_layers": 3, "image_size": SIDE, "patch_size": PATCH, **SIZES}
+    seen = {"num_hidden_layers": 3, "image_size": side, "patch_size": PATCH, **SIZES}
     text: dict[str, Any] = {
         "vocab_size": len(tokens), "num_hidden_layers": 2, "num_key_value_heads": 1, **SIZES,
         "bos_token_id": tokens.bos_token_id, "eos_token_id": tokens.eos_token_id, "pad_token_id": None,
@@ -54,9 +54,9 @@ def save_llava(folder: Path, tower: str, *, chatml: bool = False) -> LlavaForCon
         for parameter in model.parameters():  # norms are ones otherwise, and the first logits all alike
             parameter.add_(torch.randn_like(parameter) * 0.2)
     model.save_pretrained(folder)
-    square = {"height": SIDE, "width": SIDE}
+    square = {"height": side, "width": side}
     pictures = (
-        CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size=square)
+        CLIPImageProcessor(size={"shortest_edge": side}, crop_size=square)
         if is_clip
         else SiglipImageProcessor(size=square)
     )

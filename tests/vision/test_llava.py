@@ -40,7 +40,7 @@ from kosmos.train.importing import import_folder
 from kosmos.train.layout import ModelParts
 from kosmos.train.run import train_model
 from kosmos_vision.layouts.llava import LlavaLayout
-from support.llavas import SIZES, save_llava, tensors_of
+from support.llavas import SIDE, SIZES, save_llava, tensors_of
 
 QUESTION = "What is in this picture?"
 KINDS = "clip", "siglip"
@@ -65,7 +65,7 @@ def photo(shared_data: Callable[[str], Path]) -> Path:
 def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A published model, and the run that was made of it."""
     place = tmp_path_factory.mktemp(request.param)
-    save_llava(place / "published", request.param)
+    save_llava(place / "published", request.param, side=336 if request.param == "clip" else SIDE)
     import_folder(place / "published", place / "run", load_plugins())
     return place / "published", place / "run"
 
@@ -152,7 +152,7 @@ def test_a_model_that_was_imported_is_generated_with_and_trained_on(
 ) -> None:
     _, run = imported
     assert main(["generate", str(run), "--image", str(photo), "--prompt", "The", "--max-new-tokens", "3"]) == 0
-    further = ["train", f"{run}/run.yaml", f"init={run}", "--data", "shapes", "--output", str(tmp_path / "further")]
+    further = ["train", f"{run}/run.yaml", "--data", "shapes", "--output", str(tmp_path / "further")]
     quick = [
         "--steps",
         "1",

@@ -77,7 +77,7 @@ class Qwen2AudioLayout:
             "backbone": backbone_of(text, tied=tied, shapes=shapes),
         }
         tensors = LazyTensors({name: partial(folder.tensor, there) for name, there in names.items()})
-        return ReadModel(settings, tensors, tuple(_hints(marks)), marks or {})
+        return ReadModel(settings, tensors, tuple(_hints(marks)), marks or {}, medium_slots=POSITIONS // 2)
 
     def write(self, parts: ModelParts) -> WrittenModel:
         """A run with sounds as a folder of a Qwen2-Audio.

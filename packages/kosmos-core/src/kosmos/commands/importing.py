@@ -41,7 +41,7 @@ def import_model(
     values = sum(parameter.numel() for parameter in found.composition.model.parameters())
     say(
         f"{output}: {found.layout}, {values:,} values; train it further by kosmos train {output}/run.yaml "
-        f"init={output} --data DATA --output NEW"
+        f"--data DATA --output NEW"
     )
     for hint in found.hints:
         say(f"hint: {hint}", file=sys.stderr)

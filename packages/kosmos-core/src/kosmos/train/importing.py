@@ -14,6 +14,8 @@ from torch import Tensor
 from kosmos.checkpoint.averaging import write_weights
 from kosmos.checkpoint.tensors import model_tensors
 from kosmos.compose import Composition, compose
+from kosmos.config import DataConfig
+from kosmos.config_weights import InitConfig
 from kosmos.data.chat_template import save_tokenizer
 from kosmos.data.hf_tokenizer import load_hf_tokenizer
 from kosmos.data.tokenizer import load_tokenizer
@@ -69,7 +71,9 @@ def import_folder(folder: Path, output: Path, registry: Registry, layout: str | 
     _fill(composition, read.tensors, folder)
     weights = {name: tensor.detach() for name, tensor in model_tensors(composition.model).items()}
     own = config.tokenizer.model_copy(update={"name": str(output.resolve() / "tokenizer")})
-    with run_folder(config.model_copy(update={"tokenizer": own}), output) as new:
+    # Whoever trains by its run file goes on with its weights: without them a model of this shape is nothing.
+    begins = {"tokenizer": own, "init": InitConfig(path=output.resolve())}
+    with run_folder(config.model_copy(update=begins), output) as new:
         save_tokenizer(composition.tokenizer, composition.planner.turns, new.tokenizer)
         keep_lock(new.path, registry)
         new.write_model(composition.without_files())
@@ -128,7 +132,14 @@ def _settings(folder: ModelFolder, read: ReadModel, output: Path) -> dict[str, A
         tokenizer["turns"] = written.get("turns")
     elif "turns" not in tokenizer and folder.chat_template:
         tokenizer["turns"] = fitting(load_tokenizer(str(folder.path)))
-    return {**given, "tokenizer": tokenizer, "output": str(output)}
+    return {**given, **_rows(read.medium_slots), "tokenizer": tokenizer, "output": str(output)}
+
+
+def _rows(slots: int) -> dict[str, Any]:
+    """Length of the rows, where the default does not hold two media of so many slots: what is told as the command to go
+    on with has to train."""
+    least = 2 * slots
+    return {} if least <= DataConfig().tokens_per_pack else {"data": {"tokens_per_pack": 1 << (least - 1).bit_length()}}
 
 
 @contextmanager

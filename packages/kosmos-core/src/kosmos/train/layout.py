@@ -31,6 +31,8 @@ class ReadModel(NamedTuple):
     marks: Mapping[str, str] = {}
     """Marks of modalities to special tokens of the folder's tokenizer, which stand for them: the run's have their ids,
     and so what the model has learned of them."""
+    medium_slots: int = 0
+    """Slots that one medium takes at most: rows of the run hold two of them."""
 
 
 class WrittenModel(NamedTuple):

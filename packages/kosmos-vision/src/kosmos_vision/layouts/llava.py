@@ -86,7 +86,10 @@ class LlavaLayout:
         if turns is not None:
             settings["tokenizer"] = {"turns": turns}
         return ReadModel(
-            settings, places.tensors(tower, tied=tied), tuple(_hints(folder, known=marked or behind != ""))
+            settings,
+            places.tensors(tower, tied=tied),
+            tuple(_hints(folder, known=marked or behind != "")),
+            medium_slots=(tower.size // tower.patch) ** 2,
         )
 
     def write(self, parts: ModelParts) -> WrittenModel:
