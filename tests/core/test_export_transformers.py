@@ -126,7 +126,7 @@ def test_a_run_is_read_with_its_tokenizer(
 def test_a_folder_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").mkdir()
     assert main(["export", str(tmp_path), f"{tmp_path}/mine/", "--for", "transformers"]) == 2
-    assert "mine: exists already; name another file, or remove it" in capsys.readouterr().err
+    assert "mine: exists already; name another folder, or remove it" in capsys.readouterr().err
     assert main(["export", str(tmp_path), f"{tmp_path}/x", "--for", "gguf"]) == 2
     assert "gguf" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]

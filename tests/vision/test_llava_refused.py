@@ -93,6 +93,10 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "a tower in a list": (edited(CONFIG, vision_config__model_type=[]), "expected clip_vision_model or siglip"),
     "endless layers": (edited(CONFIG, text_config__num_hidden_layers=10**9), "num_hidden_layers: expected a whole"),
     "endless width": (edited(CONFIG, text_config__hidden_size=10**12), "hidden_size: expected a whole number from 1"),
+    "endless experts": (
+        edited(CONFIG, text_config__model_type="mixtral", text_config__num_local_experts=10**9),
+        "num_local_experts: expected a whole number from 0",
+    ),
     "endless tower": (edited(CONFIG, vision_config__num_hidden_layers=60_000), "lacks the tensor"),
     "another text": (edited(CONFIG, text_config__model_type="lama"), "no such language model"),
     "an encoder": (edited(CONFIG, text_config__model_type="clip_text_model"), "no causal language model"),
@@ -104,8 +108,14 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "another norm": (edited(CONFIG, vision_config__layer_norm_eps=1e-3), "layer_norm_eps: expected 1e-05"),
     "patches that do not fit": (edited(CONFIG, vision_config__image_size=60), "no whole number of patches"),
     "another size": (edited(PICTURES, image_processor__crop_size={"height": 28}), "crop_size"),
-    "another filter": (edited(PICTURES, image_processor__resample=2), "resample: expected 3, got 2"),
-    "no preprocessor": (lambda folder: (folder / PICTURES).unlink(), "preprocessor_config.json: not there"),
+    "another filter": (
+        edited(PICTURES, image_processor__resample=2),
+        "processor_config.json: image_processor: resample: expected 3, got 2",
+    ),
+    "no preprocessor": (
+        lambda folder: (folder / PICTURES).unlink(),
+        "no preprocessor_config.json there, nor image_processor in",
+    ),
     "a tensor too few": (changed(lambda t: t.pop(LINEAR)), f"no tensor {LINEAR} there"),
     "a tensor too many": (changed(lambda t: t.update({"lm.more": torch.zeros(1)})), "lm.more, which is of no part"),
     "another shape": (changed(lambda t: t.update({LINEAR: torch.zeros(3, 3)})), r"is \(3, 3\), and the model"),
@@ -131,6 +141,14 @@ def test_a_broken_or_foreign_folder_is_refused_in_a_line_and_leaves_nothing(
         import_folder(tmp_path / "model", tmp_path / "run", load_plugins())
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("layout", [None, "llava"])
+def test_a_layout_of_a_plugin_that_is_not_loaded_is_told_of(
+    layout: str | None, published: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"installed and not loaded: .*vision"):
+        import_folder(published, tmp_path / "run", load_plugins(["audio"]), layout)
 
 
 def test_whole_shards_are_read(published: Path, tmp_path: Path) -> None:

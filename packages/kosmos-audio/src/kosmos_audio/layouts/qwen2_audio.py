@@ -162,11 +162,7 @@ def _check_tower(names: Mapping[str, str], folder: ModelFolder, sizes: Mapping[s
 
 def _check_sounds(folder: ModelFolder, mels: int) -> None:
     """Raises ConfigError where sounds are prepared as none are here, or nothing tells how."""
-    inner = folder.json("processor_config.json").get("feature_extractor")
-    stated = folder.json(SOUNDS) or (inner if isinstance(inner, dict) else {})
-    where = f"{folder.path / SOUNDS}"
-    if not stated:
-        raise ConfigError(f"{where}: not there, so that nothing tells how sounds are prepared; bring the whole folder")
+    stated, where = folder.preparation("feature_extractor")
     for name, expected in _written_sounds(mels).items():
         if name != "processor_class" and (found := stated.get(name, expected)) != expected:
             raise ConfigError(f"{where}: {name}: expected {expected}, got {found!r:.40}; sounds here are so prepared")

@@ -223,7 +223,7 @@ def check_free(argument: str, file: str) -> None:
 def check_free_folder(argument: str, folder: str) -> None:
     """As ``check_free`` of a folder, which is made with those above it."""
     refuse_empty(argument, folder)
-    refuse_taken(Path(folder))
+    refuse_taken(Path(folder), "folder")
     check_above(Path(folder))
 
 
@@ -256,11 +256,14 @@ def refuse_ranks(command: str) -> None:
             raise ConfigError(f"{command} runs in one process, and this is one of {ranks}; start it without a launcher")
 
 
-def refuse_taken(file: Path) -> None:
+def refuse_taken(place: Path, what: str = "file") -> None:
     """What stands somewhere is its owner's: no command writes over it.
+
+    Args:
+        what: is to be written.
 
     Raises:
         ConfigError: something is there, be it a link to what is gone.
     """
-    if os.path.lexists(file):
-        raise ConfigError(f"{file}: exists already; name another file, or remove it")
+    if os.path.lexists(place):
+        raise ConfigError(f"{place}: exists already; name another {what}, or remove it")

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
+from kosmos.commands.arguments import check_free_folder
 from kosmos.commands.language_model import language_model, read_otherwise, write_tokenizer, written_aside
 from kosmos.errors import ConfigError
 from kosmos.model.model_folder import CONFIG, INDEX, WEIGHTS
@@ -30,6 +31,7 @@ def export_whole(output: Path, folder: Path, step: int | Literal["best"] | None,
     """Write a run in a layout by its name, and tell of it. Raises ConfigError where none has it, or it refuses."""
     registry = load_plugins()
     _check_layout(registry, layout)
+    check_free_folder("FOLDER", str(folder))
     run = opened_run(output, step=step, device="cpu", merge=True)
     for line in run.warnings():
         say(f"warning: {line}", file=sys.stderr)
@@ -48,7 +50,8 @@ def _check_layout(registry: Registry, layout: str) -> None:
         return
     others = ["transformers", "peft", *known]
     said = did_you_mean(layout, others) or f"expected {listed(others)}"
-    raise ConfigError(f"--for {layout}: nothing that is installed writes for it; {said}")
+    absent = registry.why_absent("layout", layout)
+    raise ConfigError(f"--for {layout}: nothing that is installed writes for it; {said}{absent}")
 
 
 def write_whole_model(run: SavedRun, folder: Path, layout: Layout) -> tuple[WrittenModel, int]:

@@ -62,12 +62,18 @@ def backbone_of(config: Mapping[str, Any], *, tied: bool, shapes: Mapping[str, t
 def _check_sizes(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raises ConfigError where a model is stated that would be built for hours, whose tensors are not there."""
     most = sum(prod(shape) for shape in shapes.values())
-    for name in _BOUNDED:
-        limit = len(shapes) if name == "num_hidden_layers" else most
-        if (value := getattr(config, name, None)) is not None and not (type(value) is int and 1 <= value <= limit):
+    stated = config.to_dict()
+    experts = [name for name in stated if "expert" in name and type(stated[name]) is int]
+    # Each is a tensor of its own, or a row of one that holds all.
+    several = max([len(shapes), *(side for shape in shapes.values() for side in shape)])
+    for name in (*_BOUNDED, *experts):
+        least, limit = (0, several) if name in experts else (1, most)
+        limit = len(shapes) if name == "num_hidden_layers" else limit
+        value = stated.get(name, getattr(config, name, None))
+        if value is not None and not (type(value) is int and least <= value <= limit):
             raise ConfigError(
-                f"text_config: {name}: expected a whole number from 1 to {limit:,}, as its tensors are of {most:,} "
-                f"values, got {value!r:.40}"
+                f"text_config: {name}: expected a whole number from {least} to {limit:,}, as its tensors are of "
+                f"{most:,} values, got {value!r:.40}"
             )
 
 

@@ -16,6 +16,7 @@ from kosmos.errors import ConfigError
 from kosmos.names import listed
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+PREPARATION, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 _MOST_JSON = 64 * 2**20
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
@@ -86,11 +87,30 @@ class ModelFolder:
         except (OSError, ValueError) as error:
             raise ConfigError(f"{file}: cannot be read: {error}") from error
 
+    def preparation(self, part: str) -> tuple[dict[str, Any], str]:
+        """How media are prepared, and the file that says so.
+
+        Args:
+            part: what ``processor_config.json`` has it under, where no ``preprocessor_config.json`` is there.
+
+        Raises:
+            ConfigError: as of ``json``, or nothing is said.
+        """
+        if stated := self.json(PREPARATION):
+            return stated, str(self.path / PREPARATION)
+        inner = self.json(PROCESSOR).get(part)
+        if not inner or not isinstance(inner, dict):
+            raise ConfigError(
+                f"{self.path}: no {PREPARATION} there, nor {part} in {PROCESSOR}, so that nothing tells how media are "
+                "prepared; bring the whole folder"
+            )
+        return inner, f"{self.path / PROCESSOR}: {part}"
+
     @cached_property
     def chat_template(self) -> str:
         """How chats are laid out, which is compared and never run; empty where nothing is said."""
         stated = [self.text("chat_template.jinja")]
-        for file in ("chat_template.json", "processor_config.json", "tokenizer_config.json"):
+        for file in ("chat_template.json", PROCESSOR, "tokenizer_config.json"):
             found = self.json(file).get("chat_template")
             stated.append(found if isinstance(found, str) else "")
         return next(filter(None, stated), "")

@@ -93,7 +93,8 @@ def _chosen(folder: ModelFolder, registry: Registry, layout: str | None) -> str:
     if layout is not None:
         if layout not in (known := registry.specs("layout")):
             said = did_you_mean(layout, known) or f"layouts: {listed(known) if known else 'none are installed'}"
-            raise ConfigError(f"--layout {layout}: no such layout is installed; {said}")
+            absent = registry.why_absent("layout", layout)
+            raise ConfigError(f"--layout {layout}: no such layout is installed; {said}{absent}")
         if not registry.build("layout", layout).matches(folder.config):
             raise ConfigError(f"--layout {layout}: {folder.path} is none of it ({_kind(folder)})")
         return layout
@@ -102,10 +103,10 @@ def _chosen(folder: ModelFolder, registry: Registry, layout: str | None) -> str:
         return found[0]
     if found:
         raise ConfigError(f"{folder.path}: is read by the layouts {listed(found)}; name one of them (--layout)")
-    known = registry.specs("layout")
+    known, meant = registry.specs("layout"), str(folder.config.get("model_type")).replace("_", "-")
     raise ConfigError(
         f"{folder.path}: {NO_LAYOUT} ({_kind(folder)}); installed are {listed(known) if known else 'none'}; a language "
-        f"model alone is a backbone: {{name: hf, model: {folder.path}}}"
+        f"model alone is a backbone: {{name: hf, model: {folder.path}}}{registry.why_absent('layout', meant)}"
     )
 
 

@@ -19,13 +19,7 @@ def read_pictures(folder: ModelFolder, side: int) -> tuple[str, dict[str, Any]]:
     Raises:
         ConfigError: nothing is said, or pictures are prepared as none are here.
     """
-    inner = folder.json("processor_config.json").get("image_processor")
-    stated = folder.json(FILE) or (inner if isinstance(inner, dict) else {})
-    where = f"{folder.path / FILE}"
-    if not stated:
-        raise ConfigError(
-            f"{where}: not there, so that nothing tells how pictures are prepared; bring the whole folder"
-        )
+    stated, where = folder.preparation("image_processor")
     for name, expected in (("do_resize", True), ("do_rescale", True), ("do_normalize", True), ("resample", _BICUBIC)):
         if stated.get(name, expected) != expected:
             raise ConfigError(
