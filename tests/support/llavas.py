@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, trainers
 from tokenizers.processors import TemplateProcessing
 from transformers import (
     CLIPImageProcessor,
@@ -32,10 +33,24 @@ CHATML = (
 )
 
 
-def save_llava(folder: Path, tower: str, *, chatml: bool = False, side: int = SIDE) -> LlavaForConditionalGeneration:
-    """Write one with a tower of ``clip`` (and a Llama) or ``siglip`` (and a Qwen2, whose embedding is its output)."""
+VICUNA = (
+    "{% for message in messages %}{{ message['role'].upper() + ': '}}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] + ' '}}"
+    "{% endfor %}{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+)
+
+
+def save_llava(
+    folder: Path, tower: str, *, chatml: bool = False, vicuna: bool = False, side: int = SIDE
+) -> LlavaForConditionalGeneration:
+    """Write one with a tower of ``clip`` (and a Llama) or ``siglip`` (and a Qwen2, whose embedding is its output).
+
+    Args:
+        vicuna: with a tokenizer as that of Llama 2, which puts a space in front of a text, and Vicuna's turns.
+    """
     is_clip = tower == "clip"
-    tokens = _tokenizer(folder, chatml=chatml)
+    tokens = _as_llama_2() if vicuna else _tokenizer(folder, chatml=chatml)
     seen = {"num_hidden_layers": 3, "image_size": side, "patch_size": PATCH, **SIZES}
     text: dict[str, Any] = {
         "vocab_size": len(tokens), "num_hidden_layers": 2, "num_key_value_heads": 1, **SIZES,
@@ -81,4 +96,24 @@ def _tokenizer(folder: Path, *, chatml: bool) -> PreTrainedTokenizerFast:
     added = ["<image>", *(("<|im_start|>", "<|im_end|>") if chatml else ())]
     tokens.add_special_tokens({"additional_special_tokens": added})
     tokens.chat_template = CHATML if chatml else None
+    return tokens
+
+
+def _as_llama_2() -> PreTrainedTokenizerFast:
+    backend = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    space = "\N{LOWER ONE EIGHTH BLOCK}"
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend(space), normalizers.Replace(" ", space)])
+    ends = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    backend.decoder = decoders.Sequence([decoders.Replace(space, " "), *ends])
+    trainer = trainers.BpeTrainer(vocab_size=100, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False)
+    backend.train_from_iterator(["What is in this picture? USER: ASSISTANT: a cat"], trainer)
+    content = json.loads(backend.to_str())
+    words = content["model"]["vocab"]
+    words |= {f"<0x{byte:02X}>": len(words) + byte for byte in range(256)}
+    backend = Tokenizer.from_str(json.dumps(content))
+    backend.post_processor = TemplateProcessing(single=["<s>", "$A"], special_tokens=[("<s>", 1)])
+    named = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "</s>"}
+    tokens = PreTrainedTokenizerFast(tokenizer_object=backend, **named)
+    tokens.add_special_tokens({"additional_special_tokens": [AddedToken("<image>", normalized=False, special=True)]})
+    tokens.chat_template = VICUNA
     return tokens

@@ -290,10 +290,26 @@ def test_turns_are_those_of_the_template(tmp_path: Path) -> None:
     made = import_folder(tmp_path / "chatml", tmp_path / "run", load_plugins())
     assert made.composition.config.tokenizer.turns is not None
     assert made.composition.config.tokenizer.turns.user == "<|im_start|>user\n{}<|im_end|>\n"
-    save_llava(tmp_path / "vicuna", "clip")
-    (tmp_path / "vicuna" / "chat_template.jinja").write_text("{{ 'USER: ' + q + ' ASSISTANT:' }}")
-    made = import_folder(tmp_path / "vicuna", tmp_path / "run-vicuna", load_plugins())
-    assert made.composition.config.tokenizer.turns.assistant == " ASSISTANT:{}</s>"
+
+
+LOOSE = "USER: {% for m in messages %}{{ m.content }}{% endfor %} ASSISTANT:"
+
+
+def test_a_chat_of_vicuna_has_the_tokens_of_its_template(photo: Path, tmp_path: Path) -> None:
+    """Of a tokenizer that puts a space in front of a text: behind a picture it stands in front of the line end."""
+    save_llava(tmp_path / "vicuna", "clip", vicuna=True)
+    made = import_folder(tmp_path / "vicuna", tmp_path / "run", load_plugins())
+    processor = AutoProcessor.from_pretrained(tmp_path / "vicuna")
+    said = [{"type": "image"}, {"type": "text", "text": QUESTION}]
+    text = processor.apply_chat_template([{"role": "user", "content": said}], add_generation_prompt=True)
+    given = processor(images=Image.open(photo), text=text, return_tensors="pt")["input_ids"][0]
+    plan = made.composition.planner.prompt(chat_prompt([Media("image", photo), Text(QUESTION)]))
+    ours = torch.tensor(plan.token_ids.astype("int64"))
+    ours[torch.tensor(plan.slots["image"].astype("int64"))] = processor.tokenizer.convert_tokens_to_ids("<image>")
+    assert given.tolist() == ours.tolist()
+    (tmp_path / "vicuna" / "chat_template.jinja").write_text(LOOSE)
+    again = import_folder(tmp_path / "vicuna", tmp_path / "again", load_plugins())
+    assert not again.spells and "set it to ['', ' \\n'] in the run file" in again.hints[0]
 
 
 def test_a_folder_of_an_older_transformers_is_read(published: Path, tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ _OLDER = ("*tokenizer*", "*vocab*", "*.model", "*.spm", "*.codes", "dict.txt")
 """Files of which transformers makes a tokenizer where there is no ``tokenizer.json``."""
 
 
+_SPACES = ("\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}")
+"""How pieces of sentencepiece, and those of bytes, spell a space."""
+
+
 class HfTokenizer:
     """A fast tokenizer with the marks added as special tokens (a ``Tokenizer``).
 
@@ -282,6 +286,19 @@ def _write_config(folder: Path, native: Mapping[str, str]) -> None:
     """What transformers needs beside ``tokenizer.json``."""
     content = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **native}
     _write_json(folder / "tokenizer_config.json", content)
+
+
+def puts_space(content: str, behind: str) -> bool:
+    """Whether a ``tokenizer.json`` as it is puts a space in front of a text that stands behind a special token, as
+    sentencepiece does; False where it cannot be used, which is told where it is loaded."""
+    try:
+        made = Tokenizer.from_str(content)
+        tokens: list[str] = made.encode(f"{behind}\n", add_special_tokens=False).tokens
+    except BaseException as error:
+        if not (isinstance(error, Exception) or panicked(error)):
+            raise
+        return False
+    return behind in tokens and "".join(tokens[tokens.index(behind) + 1 :]).startswith(_SPACES)
 
 
 def without_prefix_space(content: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from kosmos.data.hf_tokenizer import puts_space
 from kosmos.data.tensor_files import TensorPlace, check_bytes, read_tensor_places
 from kosmos.errors import ConfigError
 from kosmos.names import listed
@@ -126,6 +127,11 @@ class ModelFolder:
                 f"{self.path / 'tokenizer.json'}: added_tokens: expected objects with content and id, got {added!r:.60}"
             )
         return dict(pairs)
+
+    def puts_space(self, token: str) -> bool:
+        """Whether its tokenizer puts a space in front of a text that stands behind a special token. Here none does
+        (``kosmos.data.hf_tokenizer``), so that a run has to have it in its texts."""
+        return token in self.added_tokens and puts_space(self.text("tokenizer.json"), token)
 
     @cached_property
     def places(self) -> dict[str, TensorPlace]:

@@ -38,6 +38,11 @@ _MAPS = {"linear_1": "0", "linear_2": "2"}
 _TOWERS = "vision_tower.vision_model.", "vision_tower.", "model.vision_tower.vision_model.", "model.vision_tower."
 _BEHIND = re.compile(r"<image>(?:\n|\\n)")
 """In a template of chats, where a line end stands as itself or as Jinja spells it."""
+_LONGEST = 100_000
+_VICUNA = re.compile(
+    r"\bfor (\w+) in messages\b.*?\b\1(?:\.role|\[.role.\])\s*(?:\.upper\(\)|==\s*.user\b.*?USER: )", re.DOTALL
+)
+"""In a template: who speaks is written in capitals, turn by turn."""
 _MAP = re.compile(r"(?:model\.)?multi_modal_projector\.(linear_[12]\.(?:weight|bias))")
 _COMPUTED = re.compile(r"(.*\.)?(position_ids|rotary_emb\.inv_freq)")
 """Buffers that older files have, and that follow from the configuration."""
@@ -66,7 +71,7 @@ class LlavaLayout:
         tied = is_tied(folder, places.language, config, text)
         resize, colours = read_pictures(folder, tower.size)
         marked = _has_marks(folder, config)
-        behind = _line_end_behind(folder)
+        behind = _line_end(folder) if _BEHIND.search(folder.chat_template) else ""
         settings: dict[str, Any] = {
             "modalities": {
                 "image": {
@@ -216,29 +221,29 @@ def _has_marks(folder: ModelFolder, config: Mapping[str, Any]) -> bool:
     return names.get(SLOT) == number and {BEGIN, END} <= names.keys() and number is not None
 
 
-def _line_end_behind(folder: ModelFolder) -> str:
-    """What chats have behind each picture: a line end, where the template writes one; else nothing is known."""
-    return "\n" if _BEHIND.search(folder.chat_template) else ""
+def _line_end(folder: ModelFolder) -> str:
+    """A line end behind a picture, as its tokenizer has it there."""
+    return " \n" if folder.puts_space(IMAGE) else "\n"
 
 
 def _hints(folder: ModelFolder, *, known: bool) -> Iterator[str]:
     if not known:
         yield (
             "the model has learned with no marks around a picture, and has none here (modalities.image.processor.marks "
-            "is false); where its prompts have a line end behind one, set it to ['', \"\\n\"]"
+            f"is false); where its prompts have a line end behind one, set it to {['', _line_end(folder)]} in the run "
+            "file, before it is trained"
         )
-    normalizer = folder.json("tokenizer.json").get("normalizer")
-    if '"Prepend"' in str(normalizer).replace("'", '"'):
+    if folder.puts_space(IMAGE):
         yield (
-            "its tokenizer puts a space in front of each text, which is not done here: begin texts with one where its "
-            "tokens are to be the same"
+            "its tokenizer puts a space in front of a prompt, and of what stands behind a picture, which is not done "
+            "here: in texts without turns begin with one where its tokens are to be the same"
         )
 
 
 def _vicuna(folder: ModelFolder) -> dict[str, Any] | None:
     """Turns of Vicuna, which have no special tokens of their own, by the template of chats; None of any other."""
     template = folder.chat_template
-    if "ASSISTANT:" not in template or not ("USER:" in template or ".upper()" in template) or "<|" in template:
+    if len(template) > _LONGEST or "<|" in template or not ("ASSISTANT:" in template and _VICUNA.search(template)):
         return None
     end = folder.json("tokenizer_config.json").get("eos_token", "</s>")
     end = end.get("content") if isinstance(end, dict) else end
