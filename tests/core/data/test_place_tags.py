@@ -88,3 +88,24 @@ def test_long_texts_are_looked_at_in_time_that_grows_with_them_and_from_their_be
     assert told(asked("a" * MOST_CHARS + "<image_1> <image_2>")) == []
     slow = [asked(filled * (400_000 // len(filled)) + "x") for _ in range(4)]  # squares of it took minutes
     assert told(*slow) == []
+
+
+def test_places_without_their_media_are_told_by_how_many_documents_have_them():
+    lacking = (Text("<image>\nWhat is it?"), Text("A cat.", train=True))
+    [line] = told(lacking, asked("And this?", 1), asked("What?", 1), lacking)
+    assert line.startswith("rows: 2 of 4 documents looked at have <image> in a text and no image, such as 0: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Of HTML: what is <image> good for?",
+        "<image>a</image>",
+        "<sound>\nWhat?",
+        "image",
+        "\n" * 60_000 + "a <image> b",
+    ],
+)
+def test_what_is_no_place_is_no_matter(text):
+    assert told((Text(text), Text("A cat.", train=True))) == []
+    assert told((Text("<image> is learned", train=True),)) == []

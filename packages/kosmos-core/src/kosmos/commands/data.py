@@ -15,7 +15,7 @@ from kosmos.commands.causes import incident_lines
 from kosmos.commands.checked import Check, check_all
 from kosmos.commands.exact import ExactFigures, exact_figures, sample_lines
 from kosmos.commands.figures import of_answers
-from kosmos.commands.spelled import rendered
+from kosmos.commands.spelled import rendered, with_placeless
 from kosmos.commands.taken import refuse_beside, show_taken
 from kosmos.errors import ConfigError, DataError
 from kosmos.names import listed
@@ -169,7 +169,7 @@ def _warnings(
     figures: Mapping[str, Figures | None],
 ) -> list[str]:
     """What hardly anybody wants of these data, by their first documents."""
-    planner, found = composition.planner, [*_doubtful(composition, sources, held_out)]
+    planner, found = composition.planner, with_placeless(_doubtful(composition, sources, held_out), figures)
     found += [*rendered(figures, found, planner), *_named(figures)]
     return [*found, *_cut(figures, planner), *_disordered(figures), *_lost(figures), *of_answers(figures)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def rendered(figures: Mapping[str, Figures | None], told: Sequence[str], planner
     for name, of in figures.items():
         before = re.sub(r"\d+", "", "\n".join(line for line in told if line.startswith(f"{name}: texts spell ")))
         spelled = [] if of is None else [one for one in of.spelled if re.sub(r"\d+", "", one) not in before]
+        spelled = [one for one in spelled if of is None or one.strip("<>") not in of.placeless]
         owners = {one: owner for one in spelled if (owner := owner_of(one, planner))}
         if others := [one for one in spelled if one not in owners]:
             yield (
@@ -37,6 +38,18 @@ def rendered(figures: Mapping[str, Figures | None], told: Sequence[str], planner
                 f'their codes, in the rows ({{"{owner}": {{"codes": [...]}}}}), or give documents with '
                 f"Mark({own.split()[0]!r}, train=True) by a dataset of a plugin"
             )
+
+
+def with_placeless(told: Iterable[str], figures: Mapping[str, Figures | None]) -> list[str]:
+    """Warnings, with those of places without media by more documents than training looks at as it begins."""
+    from kosmos.data.placeless import is_placeless, placeless_line
+
+    own = [
+        placeless_line(name, modality, count, of.looked_at, of.first_placeless)
+        for name, of in figures.items() if of is not None
+        for modality, count in of.placeless.items()
+    ]  # fmt: skip
+    return [*(line for line in told if not (own and is_placeless(line))), *own]
 
 
 def owner_of(mark: str, planner: Planner) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kosmos.data.answers import Answers
 from kosmos.data.lane import Feed, Lane
+from kosmos.data.placeless import Placeless
 from kosmos.data.plan import DocumentPlan, Planner
 from kosmos.data.quarantine import Incident
 from kosmos.data.shown import named_file, spelled
@@ -47,6 +48,10 @@ class Figures:
     """Media that were left out of documents."""
     first_lost: str
     """Origin and cause of the first of them."""
+    placeless: dict[str, int]
+    """Documents whose text has the place of a medium that they lack, by modality (``kosmos.data.placeless``)."""
+    first_placeless: str
+    """Origin of the first of them."""
     weights: tuple[float, float, float] | None
     """Least, mean and largest weight of a document; None where all weigh 1."""
     answers: dict[str, int]
@@ -75,20 +80,25 @@ def look_at_all(feed: Feed, *, kept: int = 0) -> Looked:
     found = Looked({}, {}, lane.incidents)
     for number, source in enumerate(feed.mixture.sources):
         usable: list[list[DocumentPlan]] = []
-        order, answers = TurnOrder(), Answers()
+        order, answers, placeless = TurnOrder(), Answers(), Placeless(feed.planner.routes)
         for draw in range(min(LOOKED_AT, len(source))):
             document, pieces = lane.read(number, draw)
             if document is not None and pieces:
                 usable.append(pieces)
                 order.look(feed.mixture.row(number, draw), document)
                 answers.look(document)
+                placeless.look(document)
         found.documents[source.name] = usable[:kept]
-        found.figures[source.name] = _figures(usable, order, answers, feed.planner) if usable else None
+        found.figures[source.name] = _figures(usable, order, answers, placeless, feed.planner) if usable else None
     return found
 
 
 def _figures(
-    documents: Sequence[Sequence[DocumentPlan]], order: TurnOrder, answers: Answers, planner: Planner
+    documents: Sequence[Sequence[DocumentPlan]],
+    order: TurnOrder,
+    answers: Answers,
+    placeless: Placeless,
+    planner: Planner,
 ) -> Figures:
     lengths = [sum(map(len, pieces)) for pieces in documents]
     plans, tokens = [plan for pieces in documents for plan in pieces], sum(lengths)
@@ -101,7 +111,7 @@ def _figures(
         sum(len(pieces) > 1 or pieces[0].is_part for pieces in documents),
         sum(any(plan.is_torn for plan in pieces) for pieces in documents),
         order.documents, {way: order.counts[way] for way in ODDITIES if way in order.counts}, order.first,
-        len(lost), lost[0] if lost else "",
+        len(lost), lost[0] if lost else "", dict(placeless.counts), placeless.first,
         _weights([pieces[0].weight for pieces in documents]), answers.few(),
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from kosmos.data.document import Document, Media, Source, StoredMedia, Text
 from kosmos.data.foreign import calling
 from kosmos.data.in_memory import Documents
+from kosmos.data.placeless import Placeless, placeless_line
 from kosmos.data.sources.source import RowSource
 from kosmos.data.sources.well_known import WELL_KNOWN
 from kosmos.errors import SampleError
@@ -55,8 +56,8 @@ class Tag(NamedTuple):
 
 
 def doubtful_places(sources: Sequence[Source], modalities: Collection[str]) -> Iterator[str]:
-    """Warnings of tags that at least half of the first documents with media spell, once for each of their media, of
-    rows of files and what is in memory.
+    """Warnings of tags that at least half of the first documents with media spell, once for each of their media, and of
+    documents that have a place and no medium (``kosmos.data.placeless``), of rows of files and what is in memory.
 
     Args:
         modalities: of the run.
@@ -66,12 +67,14 @@ def doubtful_places(sources: Sequence[Source], modalities: Collection[str]) -> I
     plain = (source for source in sources if isinstance(source, RowSource | Documents))
     for source in islice(plain, SOURCES):
         found: list[list[Tag]] = []
-        for index in range(min(LOOKED_AT, len(source))):
+        looked_at, placeless = min(LOOKED_AT, len(source)), Placeless(modalities)
+        for index in range(looked_at):
             try:
                 with calling(source, "document"):
                     document = source.document(index)
             except SampleError:  # which is a bad sample, and told as such
                 continue
+            placeless.look(document)
             if any(document.media):
                 found.append([*tags_of(document, known)])
         counts = Counter(tag.name for tags in found for tag in tags)
@@ -79,6 +82,8 @@ def doubtful_places(sources: Sequence[Source], modalities: Collection[str]) -> I
         first = {tag.name: tag for tags in reversed(found) for tag in tags}
         if told:
             yield _line(source.name, [first[name] for name in told])
+        for modality, count in placeless.counts.items():
+            yield placeless_line(source.name, modality, count, looked_at, placeless.first)
 
 
 def tags_of(document: Document, known: Collection[str]) -> Iterator[Tag]:

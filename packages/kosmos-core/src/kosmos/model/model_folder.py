@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-from kosmos.data.hf_tokenizer import puts_space
 from kosmos.data.tensor_files import TensorPlace, check_bytes, read_tensor_places
 from kosmos.errors import ConfigError
 from kosmos.names import listed
@@ -131,6 +130,8 @@ class ModelFolder:
     def puts_space(self, token: str) -> bool:
         """Whether its tokenizer puts a space in front of a text that stands behind a special token. Here none does
         (``kosmos.data.hf_tokenizer``), so that a run has to have it in its texts."""
+        from kosmos.data.hf_tokenizer import puts_space  # it brings tokenizers
+
         return token in self.added_tokens and puts_space(self.text("tokenizer.json"), token)
 
     @cached_property
