@@ -125,6 +125,11 @@ def test_a_file_in_the_place_of_a_run_is_refused_and_the_run_that_it_is_of_is_na
             trained(tmp_path / "second", init=str(file))
 
 
+def test_a_name_that_is_misspelt_is_told_with_the_run_that_is_there(first: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"{first.name}s: no run is here .*; did you mean {first.name}\?$"):
+        trained(tmp_path / "second", init=f"{first}s")
+
+
 def test_a_folder_with_a_run_file_is_no_run_of_a_file_in_it(
     first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

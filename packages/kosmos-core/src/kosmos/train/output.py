@@ -19,7 +19,7 @@ from kosmos.data.ledger_codes import MEDIUM, document_of
 from kosmos.errors import FULL, ConfigError, PluginError, TrainingError, unwritable
 from kosmos.files import open_own, replace_text
 from kosmos.lock import LOCK_FILE
-from kosmos.names import listed
+from kosmos.names import did_you_mean, listed
 from kosmos.run_file import dump_run, lay_over, read_run_file
 from kosmos.train.among_data import refuse_among_data
 from kosmos.train.going_on import in_quotes, what_resumes
@@ -206,7 +206,8 @@ class RunFolder:
         if step is not None and RunFolder(run).run_file.is_file():
             raise ConfigError(f"{path}: is a checkpoint; give the folder of its run, {run}")
         if not folder.run_file.is_file():
-            raise ConfigError(f"{path}: no run is here (no run.yaml); give the output folder of 'kosmos train'")
+            said = "give the output folder of 'kosmos train'"
+            raise ConfigError(f"{path}: no run is here (no run.yaml); {_run_beside(path) or said}")
         return folder
 
     def read_config(self) -> dict[str, Any]:
@@ -390,3 +391,10 @@ def _making(path: Path) -> Iterator[None]:
 def _free_name(config: RunConfig) -> Path:
     stem = "-".join(config.modalities) or "text"
     return next(p for i in range(1, 100_000) if not (p := Path("runs") / f"{stem}-{i:03d}").exists())
+
+
+def _run_beside(path: Path) -> str:
+    """The run beside it that may have been meant; empty where none is."""
+    with suppress(OSError):
+        return did_you_mean(path.name, [run.parent.name for run in path.parent.glob("*/run.yaml")])
+    return ""
