@@ -187,6 +187,17 @@ def test_what_is_no_loss_is_refused_with_the_part(fault: str, says: str) -> None
         parts.model(row(parts, "several"))
 
 
+def test_a_part_that_learns_in_evaluation_mode_has_to_hand_on_a_gradient_too() -> None:
+    streams = {"ticks": {"encoder": {"name": "committed", "fault": "detached"}, "connector": "small"}}
+    parts = composed(streams=streams)
+    encoder: Any = parts.model.streams["ticks"].encoder
+    encoder.eval()
+    with pytest.raises(PluginError, match="its loss guess has no gradient"):
+        parts.model(row(parts, "several"))
+    encoder.requires_grad_(False)
+    parts.model(row(parts, "several"))
+
+
 def test_a_loss_of_the_backbone_is_refused_with_it() -> None:
     class Wrong(own_losses.Headed):
         def forward(self, *given: Any) -> WithLosses:

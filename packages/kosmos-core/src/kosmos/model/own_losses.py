@@ -64,7 +64,7 @@ def losses_of(given: Any, title: str, part: nn.Module, *, filled: bool) -> dict[
     if not isinstance(given.losses, Mapping):
         raise PluginError(f"{title}: forward gave {type(given.losses).__name__} as losses; expected names and scalars")
     _check(given.losses, title)
-    trained = part.training and any(p.requires_grad for p in part.parameters())
+    trained = any(p.requires_grad for p in part.parameters())  # in evaluation mode, too: it learns all the same
     for name, loss in given.losses.items():
         if filled and trained and not loss.requires_grad and float(loss) != 0:
             raise PluginError(
