@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kosmos.checkpoint.folder import Loaded, run_and_step
+from kosmos.data.sources.misnamed import neighbour
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.train.begun import Begun
 from kosmos.train.output import RunFolder
@@ -31,6 +32,13 @@ def open_first(init: Path, begun: Begun | None = None, *, resumed: bool = False)
         return open_checkpoint(init)
     except KosmosError as error:
         raise ConfigError(f"init: {error}{f'; {_NOW}' if resumed else _instead(init)}") from error
+
+
+def check_there(init: Path) -> None:
+    """Raises ConfigError where nothing is at ``init.path``, before data are opened and a model is made."""
+    if not init.exists():
+        near = neighbour(init)
+        raise ConfigError(f"init: {init}: no run is here; {near or 'give the output folder of a run'}")
 
 
 def _again(init: Path, begun: Begun) -> tuple[RunFolder, Loaded]:

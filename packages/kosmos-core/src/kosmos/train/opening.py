@@ -30,6 +30,7 @@ from kosmos.train.alike import check_same_data, check_same_model
 from kosmos.train.comparable import check_compared
 from kosmos.train.compiling import check_compile
 from kosmos.train.given_data import GivenData
+from kosmos.train.initial_checkpoint import check_there
 from kosmos.train.kept_warmup import with_kept_warmup
 from kosmos.train.length import Report, in_steps
 from kosmos.train.newest_state import newest_state
@@ -137,6 +138,8 @@ def open_run(
     saved = folder is not None and parallel.main_only(lambda: bool(committed(folder.checkpoints)))
     kept = parallel.main_only(folder.read_model) if folder is not None and saved else {}
     rules = parallel.main_only(lambda: _rules_of(folder)) if folder is not None and saved else {}
+    if folder is None and (init := config.init) is not None:
+        parallel.main_only(lambda: check_there(init.path))
     opened: list[Opened] = []  # each rank's own, which it tells nobody
     parallel.agreed(lambda: opened.append(_open(absolute, folder, registry, parallel, kept, given, rules)))
     run = opened[0]
