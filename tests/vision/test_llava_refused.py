@@ -95,7 +95,11 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "endless width": (edited(CONFIG, text_config__hidden_size=10**12), "hidden_size: expected a whole number from 1"),
     "endless experts": (
         edited(CONFIG, text_config__model_type="mixtral", text_config__num_local_experts=10**9),
-        "num_local_experts: expected a whole number from 0",
+        "num_local_experts: expected at most 1,024",
+    ),
+    "wide experts": (
+        edited(CONFIG, text_config__model_type="qwen3_moe", text_config__moe_intermediate_size=10**6),
+        "tells of a model of .* values, and its tensors are of",
     ),
     "endless tower": (edited(CONFIG, vision_config__num_hidden_layers=60_000), "lacks the tensor"),
     "another text": (edited(CONFIG, text_config__model_type="lama"), "no such language model"),

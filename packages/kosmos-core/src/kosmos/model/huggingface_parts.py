@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from math import prod
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from kosmos.errors import ConfigError
 from kosmos.model.huggingface_loading import OF_FILES, check_type, fields_of, fields_read
@@ -20,6 +21,12 @@ _BOUNDED = (
     "vocab_size",
 )  # fmt: skip
 """Fields by which a model grows: none is larger than all that its tensors hold."""
+_COUNTED = re.compile(r"(moe_)?(num|n)_.*(experts|layers?)|(en|de)coder_layers|zero_expert_num")
+"""Further ones, each of which is a number of parts, or the first dimension of a tensor of them all."""
+_FEW = 1024
+"""Parts that are built at once, be they there or not: models without experts may state some all the same."""
+_MORE_VALUES = 2**24
+"""Beyond twice those of the tensors, among which an output projection that is the embedding may be once."""
 _NAMES = (  # of files that are published, and of those that hold the model by its own names
     (re.compile(r"language_model\.(model\..+|lm_head\..+)"), r"\1"),
     (re.compile(r"(?:model\.)?language_model\.(.+)"), r"model.\1"),
@@ -54,6 +61,7 @@ def backbone_of(config: Mapping[str, Any], *, tied: bool, shapes: Mapping[str, t
         raise ConfigError(f"text_config: {' '.join(str(error).split())[:200]}") from error
     check_type("text_config", made)
     _check_sizes(made, shapes)
+    _check_memory(made, shapes)
     if (fields := fields_of(made)) is None:
         raise ConfigError(f"text_config: fields of {kind} that a backbone hf cannot be built of again")
     return {"name": "hf", "config": {name: value for name, value in fields.items() if name not in OF_FILES}}
@@ -62,19 +70,38 @@ def backbone_of(config: Mapping[str, Any], *, tied: bool, shapes: Mapping[str, t
 def _check_sizes(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raises ConfigError where a model is stated that would be built for hours, whose tensors are not there."""
     most = sum(prod(shape) for shape in shapes.values())
-    stated = config.to_dict()
-    experts = [name for name in stated if "expert" in name and type(stated[name]) is int]
-    # Each is a tensor of its own, or a row of one that holds all.
-    several = max([len(shapes), *(side for shape in shapes.values() for side in shape)])
-    for name in (*_BOUNDED, *experts):
-        least, limit = (0, several) if name in experts else (1, most)
-        limit = len(shapes) if name == "num_hidden_layers" else limit
-        value = stated.get(name, getattr(config, name, None))
-        if value is not None and not (type(value) is int and least <= value <= limit):
+    for name in _BOUNDED:
+        limit = len(shapes) if name == "num_hidden_layers" else most
+        if (value := getattr(config, name, None)) is not None and not (type(value) is int and 1 <= value <= limit):
             raise ConfigError(
-                f"text_config: {name}: expected a whole number from {least} to {limit:,}, as its tensors are of "
-                f"{most:,} values, got {value!r:.40}"
+                f"text_config: {name}: expected a whole number from 1 to {limit:,}, as its tensors are of {most:,} "
+                f"values, got {value!r:.40}"
             )
+    parts = max(len(shapes), _FEW, *(max(shape) for shape in shapes.values() if shape))
+    for name in filter(_COUNTED.fullmatch, vars(config)):
+        value = getattr(config, name)
+        for number in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(number, int | float) and not 0 <= number <= parts:
+                raise ConfigError(
+                    f"text_config: {name}: expected at most {parts:,}, since its tensors have no more parts, got "
+                    f"{value!r:.40}"
+                )
+
+
+def _check_memory(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises ConfigError where a model is stated that takes far more memory than its tensors, before it takes any: its
+    sizes multiply, each of which may be that of a tensor."""
+    there = sum(prod(shape) for shape in shapes.values())
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(copy.deepcopy(config), trust_remote_code=False)
+        stated: float = sum(parameter.numel() for parameter in model.parameters())
+    except Exception as error:  # some look at values as they are built, and find none here
+        if "overflow" not in str(error):
+            return
+        stated = float("inf")
+    if stated > 2 * there + _MORE_VALUES:
+        raise ConfigError(f"text_config: tells of a model of {stated:,} values, and its tensors are of {there:,}")
 
 
 def language_name(name: str) -> str | None:
