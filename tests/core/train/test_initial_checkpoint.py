@@ -50,7 +50,7 @@ def flip(folder: Path) -> None:
 def test_a_folder_that_is_not_there_is_refused_before_data_are_opened(two_steps: Path, tmp_path: Path) -> None:
     near = two_steps.with_name("ru")
     data = {"sources": [str(tmp_path / "nowhere.jsonl")]}  # which would be refused as it is opened
-    with pytest.raises(ConfigError, match=rf"^init: {near}: no run is here; did you mean {two_steps}\?"):
+    with pytest.raises(ConfigError, match=rf"^init: {near}: no run is here; did you mean {two_steps.name}\?"):
         begun(tmp_path / "second", init=str(near), data=data)
     assert not (tmp_path / "second").exists()
 

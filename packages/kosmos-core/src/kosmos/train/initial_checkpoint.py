@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kosmos.checkpoint.folder import Loaded, run_and_step
-from kosmos.data.sources.misnamed import neighbour
 from kosmos.errors import ConfigError, KosmosError
 from kosmos.train.begun import Begun
-from kosmos.train.output import RunFolder
+from kosmos.train.output import RunFolder, run_beside
 from kosmos.train.saved import open_checkpoint
 
 _NOW = "say where that run is now (init.path=...)"
@@ -37,8 +36,7 @@ def open_first(init: Path, begun: Begun | None = None, *, resumed: bool = False)
 def check_there(init: Path) -> None:
     """Raises ConfigError where nothing is at ``init.path``, before data are opened and a model is made."""
     if not init.exists():
-        near = neighbour(init)
-        raise ConfigError(f"init: {init}: no run is here; {near or 'give the output folder of a run'}")
+        raise ConfigError(f"init: {init}: no run is here; {run_beside(init) or 'give the output folder of a run'}")
 
 
 def _again(init: Path, begun: Begun) -> tuple[RunFolder, Loaded]:

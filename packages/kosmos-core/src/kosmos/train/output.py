@@ -207,7 +207,7 @@ class RunFolder:
             raise ConfigError(f"{path}: is a checkpoint; give the folder of its run, {run}")
         if not folder.run_file.is_file():
             said = "give the output folder of 'kosmos train'"
-            raise ConfigError(f"{path}: no run is here (no run.yaml); {_run_beside(path) or said}")
+            raise ConfigError(f"{path}: no run is here (no run.yaml); {run_beside(path) or said}")
         return folder
 
     def read_config(self) -> dict[str, Any]:
@@ -393,7 +393,7 @@ def _free_name(config: RunConfig) -> Path:
     return next(p for i in range(1, 100_000) if not (p := Path("runs") / f"{stem}-{i:03d}").exists())
 
 
-def _run_beside(path: Path) -> str:
+def run_beside(path: Path) -> str:
     """The run beside it that may have been meant; empty where none is."""
     with suppress(OSError):
         return did_you_mean(path.name, [run.parent.name for run in path.parent.glob("*/run.yaml")])
