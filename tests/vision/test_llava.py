@@ -40,7 +40,7 @@ from kosmos.train.importing import import_folder
 from kosmos.train.layout import ModelParts
 from kosmos.train.run import train_model
 from kosmos_vision.layouts.llava import LlavaLayout
-from support.llavas import SIDE, SIZES, save_llava, tensors_of
+from support.llavas import SIDE, SIZES, VICUNA, save_llava, tensors_of
 
 QUESTION = "What is in this picture?"
 KINDS = "clip", "siglip"
@@ -295,21 +295,27 @@ def test_turns_are_those_of_the_template(tmp_path: Path) -> None:
 LOOSE = "USER: {% for m in messages %}{{ m.content }}{% endfor %} ASSISTANT:"
 
 
-def test_a_chat_of_vicuna_has_the_tokens_of_its_template(photo: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spaced", [True, False])
+def test_a_chat_of_vicuna_has_the_tokens_of_its_template(spaced: bool, photo: Path, tmp_path: Path) -> None:
     """Of a tokenizer that puts a space in front of a text: behind a picture it stands in front of the line end."""
-    save_llava(tmp_path / "vicuna", "clip", vicuna=True)
+    save_llava(tmp_path / "vicuna", "clip", vicuna=spaced)
+    (tmp_path / "vicuna" / "chat_template.jinja").write_text(VICUNA)
     made = import_folder(tmp_path / "vicuna", tmp_path / "run", load_plugins())
     processor = AutoProcessor.from_pretrained(tmp_path / "vicuna")
-    said = [{"type": "image"}, {"type": "text", "text": QUESTION}]
-    text = processor.apply_chat_template([{"role": "user", "content": said}], add_generation_prompt=True)
-    given = processor(images=Image.open(photo), text=text, return_tensors="pt")["input_ids"][0]
-    plan = made.composition.planner.prompt(chat_prompt([Media("image", photo), Text(QUESTION)]))
-    ours = torch.tensor(plan.token_ids.astype("int64"))
-    ours[torch.tensor(plan.slots["image"].astype("int64"))] = processor.tokenizer.convert_tokens_to_ids("<image>")
-    assert given.tolist() == ours.tolist()
+    text = [{"type": "text", "text": QUESTION}]
+    for system in ([], [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]}]):
+        said = [*system, {"role": "user", "content": [{"type": "image"}, *text]}]
+        prompt = processor.apply_chat_template(said, add_generation_prompt=True)
+        given = processor(images=Image.open(photo), text=prompt, return_tensors="pt")["input_ids"][0]
+        brief = "Be brief." if system else ""
+        plan = made.composition.planner.prompt(chat_prompt([Media("image", photo), Text(QUESTION)], system=brief))
+        ours = torch.tensor(plan.token_ids.astype("int64"))
+        ours[torch.tensor(plan.slots["image"].astype("int64"))] = processor.tokenizer.convert_tokens_to_ids("<image>")
+        assert given.tolist() == ours.tolist()
     (tmp_path / "vicuna" / "chat_template.jinja").write_text(LOOSE)
     again = import_folder(tmp_path / "vicuna", tmp_path / "again", load_plugins())
-    assert not again.spells and "set it to ['', ' \\n'] in the run file" in again.hints[0]
+    line_end = " \\n" if spaced else "\\n"
+    assert not again.spells and f"set it to ['', '{line_end}'] in the run file" in again.hints[0]
 
 
 def test_a_folder_of_an_older_transformers_is_read(published: Path, tmp_path: Path) -> None:

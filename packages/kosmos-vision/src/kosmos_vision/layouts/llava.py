@@ -247,7 +247,9 @@ def _vicuna(folder: ModelFolder) -> dict[str, Any] | None:
         return None
     end = folder.json("tokenizer_config.json").get("eos_token", "</s>")
     end = end.get("content") if isinstance(end, dict) else end
-    return {"begin": "<s>", "system": "{}", "user": " USER: {}", "assistant": f" ASSISTANT:{{}}{end}"}
+    if folder.puts_space(IMAGE):  # in front of the first turn, too
+        return {"begin": "<s>", "system": " {}", "user": " USER: {}", "assistant": f" ASSISTANT:{{}}{end}"}
+    return {"begin": "<s>", "system": "{} ", "user": "USER: {} ", "assistant": f"ASSISTANT:{{}}{end}"}
 
 
 def _refuse_others(parts: ModelParts) -> None:
