@@ -30,7 +30,7 @@ from workload import DATA
 
 from kosmos import make_run, train_model
 from kosmos.model.loss import linear_cross_entropy
-from kosmos.train.flops import peak_flops
+from kosmos.train.peak import peak_flops
 
 BF16 = torch.bfloat16
 

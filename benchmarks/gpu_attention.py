@@ -11,7 +11,7 @@ from gpu_place import Place
 from torch import Tensor
 
 from kosmos import Segments, attend
-from kosmos.train.flops import peak_flops
+from kosmos.train.peak import peak_flops
 
 BF16 = torch.bfloat16
 

@@ -24,11 +24,10 @@ from kosmos.train.flops import (
     HEAD,
     FlopMeter,
     Work,
-    measured_products,
-    peak_flops,
     times_of,
     work_of,
 )
+from kosmos.train.peak import measured_products, peak_flops
 from kosmos.train.run import train_model
 from support.runs import rows_of, small_run, ticks_registry
 
@@ -176,7 +175,7 @@ def test_the_peak_of_a_cpu_is_measured_in_the_time_that_is_given_however_slow_it
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", product)
     monkeypatch.setattr("kosmos.model.products.pays", lambda: False)
-    monkeypatch.setattr("kosmos.train.flops.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("kosmos.train.peak.perf_counter", lambda: clock[0])
     assert measured_products(torch.device("cpu"), torch.float32, seconds=0.3) == pytest.approx(rate, rel=0.35)
     assert 0.3 < clock[0] < 0.6
     assert max(sides) == (256 if rate == 1e9 else 1024)

@@ -179,6 +179,7 @@ if sys.argv[2] == "before its run file":
 else:
     RunFolder._remove_own = failed
     more = {"init": sys.argv[1] + "-nowhere"}
+    Path(more["init"]).mkdir()  # which is no run, as is seen late
 train_model(small_run(Path(sys.argv[1]), **more), registry=ticks_registry())
 """
 

@@ -12,9 +12,9 @@ import pytest
 from kosmos import ConfigError, make_run
 from kosmos.compose import compose
 from kosmos.runtime.parallel import Parallel
-from kosmos.train.flops import known_gpu
 from kosmos.train.forecast.devices import device_named
 from kosmos.train.forecast.whole import Forecast, forecast
+from kosmos.train.peak import known_gpu
 from support.runs import small_run, ticks_registry
 
 SEVEN = {"backbone": {"name": "decoder", "preset": "7b"}, "data": {"sources": ["sums"]}, "trackers": []}

@@ -11,7 +11,7 @@ import torch
 from kosmos.errors import ConfigError
 from kosmos.names import did_you_mean, listed
 from kosmos.runtime.devices import pick_precision
-from kosmos.train.flops import PEAKS, known_gpu
+from kosmos.train.peak import PEAKS, known_gpu
 
 Precision = Literal["auto", "fp32", "bf16"]
 GIB = 2**30
