@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from kosmos.data.document import Document, Media, StoredMedia, Text
+from kosmos.data.document import Document, Text
 
 _SAID = "it is learned as letters there"
 MOST_CHARS = 64 * 1024
@@ -35,7 +35,7 @@ class Placeless:
         """Origin of the first of them."""
 
     def look(self, document: Document) -> None:
-        there = {segment.modality for segment in document.segments if isinstance(segment, Media | StoredMedia)}
+        there = {getattr(segment, "modality", "") for segment in document.segments}  # media, and codes of such
         asked = [s.text[:MOST_CHARS] for s in document.segments if isinstance(s, Text) and not s.train]
         for name, place in self._places.items():
             if name not in there and any(f"<{name}>" in text and self._is_place(place, name, text) for text in asked):
