@@ -173,7 +173,7 @@ def test_a_model_that_was_imported_is_generated_with_and_trained_on(
 # what is written
 
 
-@pytest.mark.parametrize(("chats", "marks"), [(None, True), ("chatml", ["", "\n"])])
+@pytest.mark.parametrize(("chats", "marks"), [(None, True), ("chatml", ["", "\n"]), ("chatml", ["In: ", " \n"])])
 def test_a_run_that_was_exported_answers_as_here(chats: str | None, marks: Any, photo: Path, tmp_path: Path) -> None:
     tokenizer = {"name": "bytes"}
     if chats:

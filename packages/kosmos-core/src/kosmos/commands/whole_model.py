@@ -15,11 +15,11 @@ from torch import Tensor
 from kosmos.commands.arguments import check_free_folder
 from kosmos.commands.language_model import language_model, read_otherwise, write_tokenizer, written_aside
 from kosmos.errors import ConfigError
-from kosmos.model.model_folder import CONFIG, INDEX, WEIGHTS
+from kosmos.model.model_folder import CONFIG, INDEX, TURNS, WEIGHTS
 from kosmos.names import did_you_mean, listed
 from kosmos.own_output import aside
 from kosmos.plugins import Registry, load_plugins
-from kosmos.train.layout import TURNS, Layout, ModelParts, WrittenModel
+from kosmos.train.layout import Layout, ModelParts, WrittenModel
 from kosmos.train.saved import SavedRun, opened_run
 from kosmos.visible import say
 
@@ -77,7 +77,7 @@ def write_whole_model(run: SavedRun, folder: Path, layout: Layout) -> tuple[Writ
         files = {
             CONFIG: written.config,
             "generation_config.json": model.generation_config.to_diff_dict(),
-            TURNS: {"turns": None if turns is None else turns.model_dump()},
+            TURNS: {"turns": None if turns is None else turns.model_dump(), "places": dict(written.places)},
             **written.files,
         }
         for name, content in files.items():

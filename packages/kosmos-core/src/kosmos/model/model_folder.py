@@ -17,6 +17,9 @@ from kosmos.names import listed
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 PREPARATION, PROCESSOR = "preprocessor_config.json", "processor_config.json"
+TURNS = "kosmos_turns.json"
+"""Of a folder that was written here: ``tokenizer.turns`` of the run, and what stands for a medium in its prompts, which
+its template of chats tells to no reader."""
 _MOST_JSON = 64 * 2**20
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
@@ -114,6 +117,14 @@ class ModelFolder:
             found = self.json(file).get("chat_template")
             stated.append(found if isinstance(found, str) else "")
         return next(filter(None, stated), "")
+
+    @cached_property
+    def written_places(self) -> dict[str, str]:
+        """Modality to what a medium is in the text of a prompt, where the folder was written here (``WrittenModel``);
+        empty of others."""
+        places = self.json(TURNS).get("places")
+        given = places if isinstance(places, dict) else {}
+        return {name: place for name, place in given.items() if isinstance(place, str)}
 
     @cached_property
     def added_tokens(self) -> dict[str, int]:

@@ -22,14 +22,14 @@ from kosmos.data.tokenizer import load_tokenizer
 from kosmos.data.turns import fitting
 from kosmos.errors import ConfigError
 from kosmos.lock import keep_lock
-from kosmos.model.model_folder import ModelFolder
+from kosmos.model.model_folder import TURNS, ModelFolder
 from kosmos.model.weights import materialize
 from kosmos.names import did_you_mean, listed
 from kosmos.plugins import Registry
 from kosmos.run_file import make_run
 from kosmos.train.branch import run_folder
 from kosmos.train.forecast.parts import counted
-from kosmos.train.layout import TURNS, Layout, ReadModel
+from kosmos.train.layout import Layout, ReadModel
 from kosmos.train.order import settings_of
 
 NO_LAYOUT = "no installed layout reads it"

@@ -12,9 +12,6 @@ from kosmos.compose import Composition
 from kosmos.errors import ConfigError
 from kosmos.model.model_folder import ModelFolder
 
-TURNS = "kosmos_turns.json"
-"""Of a folder that was written here: ``tokenizer.turns`` of the run, which its template of chats tells to no reader."""
-
 
 class ReadModel(NamedTuple):
     """What a folder holds, in the words of a run."""

@@ -36,8 +36,9 @@ SPARE = 1
 _ENCODER, _CONNECTOR = "streams.image.encoder.model.", "streams.image.connector.layers."
 _MAPS = {"linear_1": "0", "linear_2": "2"}
 _TOWERS = "vision_tower.vision_model.", "vision_tower.", "model.vision_tower.vision_model.", "model.vision_tower."
-_BEHIND = re.compile(r"<image>(?:\n|\\n)")
-"""In a template of chats, where a line end stands as itself or as Jinja spells it."""
+_BEHIND = re.compile(r"<image>( *)(?:\n|\\n)")
+"""In a template of chats, where a line end stands as itself or as Jinja spells it, and a space as what was written here
+has it."""
 _LONGEST = 100_000
 _VICUNA = re.compile(
     r"\bfor (\w+) in messages\b.*?\b\1(?:\.role|\[.role.\])\s*(?:\.upper\(\)|==\s*.user\b.*?USER: )", re.DOTALL
@@ -70,15 +71,14 @@ class LlavaLayout:
             raise ConfigError(f"{where}: text_config: expected an object, got {text!r:.40}")
         tied = is_tied(folder, places.language, config, text)
         resize, colours = read_pictures(folder, tower.size)
-        marked = _has_marks(folder, config)
-        behind = _line_end(folder) if _BEHIND.search(folder.chat_template) else ""
+        marks = _marks(folder, config)
         settings: dict[str, Any] = {
             "modalities": {
                 "image": {
                     "processor": {
                         "resize": resize,
                         "exact": True,
-                        "marks": marked or (["", behind] if behind else False),
+                        "marks": marks,
                     }
                 }
             },
@@ -93,7 +93,7 @@ class LlavaLayout:
         return ReadModel(
             settings,
             places.tensors(tower, tied=tied),
-            tuple(_hints(folder, known=marked or behind != "")),
+            tuple(_hints(folder, known=marks is not False or "image" in folder.written_places)),
             medium_slots=(tower.size // tower.patch) ** 2,
         )
 
@@ -214,11 +214,19 @@ def _check_joint(config: Mapping[str, Any], tower: Tower, where: str) -> None:
             )
 
 
-def _has_marks(folder: ModelFolder, config: Mapping[str, Any]) -> bool:
-    """Whether marks stand around a picture, as in what was exported here: another token stands in its slots then."""
+def _marks(folder: ModelFolder, config: Mapping[str, Any]) -> bool | list[str]:
+    """The option of the processor: what stands around a picture. True where another token stands in its slots, as in
+    what was exported here with marks; else what an export tells, or the template of chats of the line end behind it.
+    False where nothing is known."""
     number = config.get("image_token_index", config.get("image_token_id"))
     names = folder.added_tokens
-    return names.get(SLOT) == number and {BEGIN, END} <= names.keys() and number is not None
+    if names.get(SLOT) == number and {BEGIN, END} <= names.keys() and number is not None:
+        return True
+    if IMAGE in (place := folder.written_places.get("image", "")):
+        before, _, behind = place.partition(IMAGE)
+        return [before, behind] if before or behind else False
+    found = _BEHIND.search(folder.chat_template)
+    return ["", found[1] + _line_end(folder)] if found else False
 
 
 def _line_end(folder: ModelFolder) -> str:
