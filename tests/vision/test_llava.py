@@ -312,6 +312,7 @@ def test_a_chat_of_vicuna_has_the_tokens_of_its_template(spaced: bool, photo: Pa
         ours = torch.tensor(plan.token_ids.astype("int64"))
         ours[torch.tensor(plan.slots["image"].astype("int64"))] = processor.tokenizer.convert_tokens_to_ids("<image>")
         assert given.tolist() == ours.tolist()
+    assert any("begin the answers of rows with one" in hint for hint in made.hints)
     (tmp_path / "vicuna" / "chat_template.jinja").write_text(LOOSE)
     again = import_folder(tmp_path / "vicuna", tmp_path / "again", load_plugins())
     line_end = " \\n" if spaced else "\\n"

@@ -241,6 +241,11 @@ def _hints(folder: ModelFolder, *, known: bool) -> Iterator[str]:
             f"is false); where its prompts have a line end behind one, set it to {['', _line_end(folder)]} in the run "
             "file, before it is trained"
         )
+    if _vicuna(folder) is not None and not folder.written_places:
+        yield (
+            "its answers stand a space behind ASSISTANT:, which a prompt ends with: begin the answers of rows with one "
+            "where they are to be as it has learned them"
+        )
     if folder.puts_space(IMAGE):
         yield (
             "its tokenizer puts a space in front of a prompt, and of what stands behind a picture, which is not done "
